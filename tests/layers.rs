@@ -13,7 +13,7 @@ use std::{
 
 use sources::sources;
 
-/// The folder of a crate, and its layers. Lowest first.
+/// The folder of a crate, and its layers, lowest first.
 ///
 /// A file belongs to the longest entry that begins its module path. The empty entry is the rest of the crate.
 type Package = (&'static str, &'static [&'static str]);
@@ -46,19 +46,25 @@ const PACKAGES: [Package; 5] = [
     ),
 ];
 
-/// Crates that no user gets. The state machines of the simulation import each other.
+/// Crates that are not part of a release.
+///
+/// The state machines of the simulation import each other.
 const TOOLS: [Package; 2] = [("crates/bench/src", &[""]), ("crates/simulation/src", &[""])];
 
 /// The page that shows the order of modules, between its first two fences.
 const PAGE: &str = "ARCHITECTURE.md";
 
-/// `src/lock/model.rs` is `[lock, model]`. The root of a crate is empty.
+/// The module path of a file: `[lock, model]` for `src/lock/model.rs`.
+///
+/// It is empty for the root of a crate.
 fn module(path: &Path, sources: &str) -> Vec<String> {
     let path = path.strip_prefix(sources).unwrap().with_extension("");
     path.iter().map(|part| part.to_str().unwrap().to_owned()).filter(|part| part != "lib").collect()
 }
 
-/// Whether the module is compiled for tests only. Such a module can import anything.
+/// Whether the module is compiled for tests only.
+///
+/// Such a module can import anything.
 fn is_test(module: &[String]) -> bool {
     module.iter().any(|part| ["tests", "properties", "fake"].contains(&part.as_str()))
 }
@@ -70,7 +76,9 @@ fn code(path: &Path) -> String {
     text[..end].lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// Every path in `code` that begins with `crate`, `super` or `self`, from the root of the crate. Trees of `use` are resolved.
+/// Every path in `code` that begins with `crate`, `super` or `self`, from the root of the crate.
+///
+/// Trees of `use` are resolved.
 fn imports(code: &str, module: &[String]) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     for root in ["crate::", "super::", "self::"] {
@@ -84,7 +92,7 @@ fn imports(code: &str, module: &[String]) -> BTreeSet<Vec<String>> {
     found.into_iter().map(|path| absolute(&path, module)).collect()
 }
 
-/// Reads one path, or a tree of them in braces, and what follows each.
+/// Reads one path, or a tree of paths in braces.
 fn paths(
     text: &mut std::iter::Peekable<std::str::Chars<'_>>,
     mut path: Vec<String>,
@@ -98,7 +106,7 @@ fn paths(
             skip(text);
             while text.peek().is_some_and(|c| *c != '}') {
                 paths(text, path.clone(), found);
-                // A new name for what is imported.
+                // Skip the new name of an import.
                 while text.next_if(|c| ![',', '}'].contains(c)).is_some() {}
                 skip(text);
             }
@@ -127,7 +135,7 @@ fn absolute(path: &[String], module: &[String]) -> Vec<String> {
 fn place(path: &[String], order: &[&str]) -> usize {
     let begins =
         |entry: &&str| entry.split("::").zip(path).filter(|(a, b)| a == b).count() == entry.split("::").count();
-    // The longest that fits: floors come before what is left of their room.
+    // The first match is the longest, because the list has sublayers before the rest of their folder.
     order.iter().position(|entry| entry.is_empty() || begins(entry)).unwrap()
 }
 
@@ -156,7 +164,7 @@ fn nothing_imports_from_above() {
         let place = |path: &[String]| place(path, order);
         let mut upward = Vec::new();
         for (module, imports) in &graph(folder) {
-            // The root and the head of a room name what is in it.
+            // The root and the head of a folder name the modules in it.
             let above = |import: &&Vec<String>| place(import) > place(module) && !module.starts_with(import);
             upward.extend(
                 imports.iter().filter(above).map(|import| format!("{} -> {}", module.join("::"), import.join("::"))),
@@ -182,7 +190,7 @@ fn no_files_import_from_each_other_in_a_circle() {
 
 /// The files and folders directly below `folder` that import each other in a circle.
 fn circles(graph: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, folder: &[String]) -> Vec<String> {
-    // A file and the folder of its name are one.
+    // A file and the folder with its name are one node.
     let child = |module: &Vec<String>| module.starts_with(folder).then(|| module.get(folder.len()).cloned()).flatten();
     let mut left: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (module, imports) in graph {
@@ -191,7 +199,7 @@ fn circles(graph: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, folder: &[Strin
             left.entry(from.clone()).or_default().extend(others);
         }
     }
-    // A module without imports from those that are left is in no circle.
+    // A module that imports none of the remaining modules is in no circle.
     while let Some(free) = left.iter().find(|(_, to)| to.iter().all(|to| !left.contains_key(to))) {
         let free = free.0.clone();
         left.remove(&free);
@@ -224,7 +232,7 @@ fn picture() -> String {
     picture
 }
 
-/// `make layers` prints the picture. `UPDATE=1 make layers` writes it into the page.
+/// `make layers` prints the picture, and `UPDATE=1 make layers` writes it into the page.
 #[test]
 fn the_picture_of_the_architecture_is_that_of_the_code() {
     let text = fs::read_to_string(PAGE).unwrap();

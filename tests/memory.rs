@@ -15,16 +15,18 @@ use redlock_operator::runtime::cache::{Cache, Guarded};
 use redlock_operator::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-/// As in the operator.
+/// The allocator of the operator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How many locks the child reads.
 const NUMBER: &str = "REDLOCK_TEST_LOCKS";
-/// Bytes that a lock costs at most, at rest and while all are read: 4,911 measured, and less than a fifth in reserve.
+/// Maximum number of bytes for a lock, at rest and while all locks are read.
+///
+/// The measured number is 4,911. The reserve is less than a fifth of it.
 const BOUND: u64 = 5_800;
 
-/// A claim that is held, with everything that its status says after some transitions.
+/// A held claim, with the full status after some transitions.
 fn lock(number: usize) -> Value {
     let time = "2026-01-01T00:00:00.000Z";
     let condition = |kind: &str, reason: &str| {
@@ -50,7 +52,7 @@ fn lock(number: usize) -> Value {
     })
 }
 
-/// Answers lists page by page. Its watches say nothing.
+/// Answers lists page by page, and watches never.
 async fn answer(request: Request<Body>, number: usize) -> Result<Response<Body>, std::io::Error> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let of =
@@ -70,7 +72,7 @@ async fn answer(request: Request<Body>, number: usize) -> Result<Response<Body>,
     Ok(Response::new(Body::from(serde_json::to_vec(&list).unwrap())))
 }
 
-/// Kilobytes of this process: now, and at most.
+/// The memory of this process in kilobytes: the current value and the maximum.
 fn resident() -> [u64; 2] {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let of =
@@ -78,7 +80,7 @@ fn resident() -> [u64; 2] {
     ["VmRSS:", "VmHWM:"].map(|name| of(name).unwrap())
 }
 
-/// Whether this process has huge pages, on a machine that gives them only to those who ask.
+/// Whether this process has huge pages, on a machine that gives them only on request.
 fn huge_pages() -> bool {
     let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let maps = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
@@ -86,7 +88,7 @@ fn huge_pages() -> bool {
     !enabled.contains("[always]") && huge.is_some_and(|size| size != "0")
 }
 
-/// Is run once more by itself, with a number of locks.
+/// The other test runs this one in a process of its own, with a number of locks.
 #[tokio::test]
 async fn child() {
     let Some(number) = env::var(NUMBER).ok().and_then(|number| number.parse().ok()) else { return };
@@ -97,7 +99,7 @@ async fn child() {
     let following = tokio::spawn(follow);
     assert!(tokio::time::timeout(Duration::from_secs(120), cache.ready()).await.unwrap());
     assert_eq!((cache.all().len(), cache.unreadable().len()), (number, 0));
-    assert!(!huge_pages(), "the allocator asks for huge pages");
+    assert!(!huge_pages(), "the process has huge pages");
     let [now, most] = resident();
     println!("\nresident {now} {most}");
     following.abort();

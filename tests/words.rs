@@ -22,10 +22,10 @@ const RETIRED: [&str; 20] = [
 /// Methods of foreign traits, and this file.
 const FOREIGN: [&str; 4] = ["from_parts", "into_parts", "from_request_parts", "words"];
 
-/// Longest list of terms in `src/lib.rs`.
+/// Maximum number of terms in `src/lib.rs`.
 const MOST_TERMS: usize = 25;
 
-/// `NodeHistory` and `node_history` are `node` and `history`.
+/// The words of a name: `node` and `history` for `NodeHistory` and `node_history`.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for letter in name.chars() {
@@ -39,14 +39,14 @@ fn words(name: &str) -> Vec<String> {
 }
 
 fn is_retired(name: &str) -> bool {
-    // A constant in capitals: each letter would be a word.
+    // In a constant in capitals each letter would be a word.
     let name = if name.chars().any(char::is_lowercase) { name.to_owned() } else { name.to_lowercase() };
     let words = words(&name);
     // A longer name is the sentence of an end-to-end test.
     words.len() < 6 && !FOREIGN.contains(&name.as_str()) && words.iter().any(|word| RETIRED.contains(&word.as_str()))
 }
 
-/// The name that a line declares, unless it is a test: names of tests are sentences.
+/// The name that a line declares, unless it is a test, because names of tests are sentences.
 fn declared(line: &str, before: &str) -> Option<String> {
     let mut line = line.trim_start();
     for prefix in ["pub ", "pub(crate) ", "pub(super) ", "const ", "async "] {
@@ -94,7 +94,7 @@ fn the_code_has_a_glossary_of_few_terms() {
     assert!(retired.is_empty(), "{retired:?}");
 }
 
-/// Every room can have `tests`, `status`, `error`, `properties` and the root of its crate.
+/// Every folder can have `tests`, `status`, `error`, `properties` and the root of its crate.
 #[test]
 fn a_file_name_is_in_at_most_three_rooms_without_a_plural() {
     let mut files: Vec<_> = ["src", "crates"].into_iter().flat_map(|folder| sources(Path::new(folder))).collect();
@@ -115,7 +115,7 @@ fn a_file_name_is_in_at_most_three_rooms_without_a_plural() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The limit of production files.
+/// Checks production files only.
 #[test]
 fn no_file_is_longer_than_350_lines() {
     let files: Vec<_> = ["src", "crates/api/src", "crates/cli/src", "crates/client/src", "crates/engine/src"]

@@ -6,7 +6,9 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 /// Commands of cargo that take packages.
 const OF_PACKAGES: [&str; 6] = ["build", "check", "clippy", "doc", "run", "test"];
 
-/// Programs of tests that `cargo test --workspace` runs, as `package: target`. `dev/test.sh` counts what has run.
+/// Programs of tests that `cargo test --workspace` runs, as `package: target`.
+///
+/// `dev/test.sh` counts the programs that ran.
 const TEST_BINARIES: [&str; 20] = [
     "redlock-api: redlock_api",
     "redlock-bench: redlock-bench",
@@ -75,7 +77,7 @@ fn workflows_name_the_commits_of_actions() {
     assert!(seen >= 10, "only {seen} actions were found");
 }
 
-/// A job whose permissions are its own can publish, so no code of dependencies runs in it.
+/// A job with permissions of its own can publish, so no code of dependencies runs in it.
 #[test]
 fn jobs_that_can_write_compile_nothing() {
     let mut writers = Vec::new();
@@ -147,7 +149,9 @@ fn no_test_binary_is_left_out() {
     assert_eq!(found, TEST_BINARIES.map(str::to_owned).into());
 }
 
-/// `go get` finds a version of the module by the tag `go/v<version>`. A release without the tag has no module to fetch.
+/// `go get` finds a version of the module by the tag `go/v<version>`.
+///
+/// A release without the tag has no module to fetch.
 #[test]
 fn a_release_needs_the_tag_of_the_go_module() {
     let folder = std::env::temp_dir().join(format!("redlock-release-{}", std::process::id()));
@@ -157,7 +161,7 @@ fn a_release_needs_the_tag_of_the_go_module() {
     }
     let run = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(program);
-        // Without cargo and helm it ends right after it has looked at the tags.
+        // Without cargo and helm the script ends right after its check of the tags.
         command.args(arguments).current_dir(&folder).env("PATH", "/usr/bin:/bin").env("GITHUB_REF_TYPE", "tag");
         command.env("GITHUB_REF_NAME", concat!("v", env!("CARGO_PKG_VERSION")));
         let output = command.output().unwrap();

@@ -18,14 +18,16 @@ struct Comment {
     is_doc: bool,
 }
 
-/// A comment's text begins after one of these. Doc comments come first.
+/// The text of a comment line, and whether it is a doc comment.
 fn text_of(line: &str) -> Option<(bool, &str)> {
     let line = line.trim_start();
     let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
     doc.map(|text| (true, text)).or_else(|| Some((false, line.strip_prefix("//")?)))
 }
 
-/// The comments of a file, without examples of code, a list item or a table row for each of its own.
+/// The comments of a file, without examples of code.
+///
+/// Each list item is a comment of its own.
 fn comments_of(file: &str, text: &str) -> Vec<Comment> {
     let mut found: Vec<Comment> = Vec::new();
     let (mut continues, mut in_example) = (false, false);
@@ -53,7 +55,7 @@ fn comments_of(file: &str, text: &str) -> Vec<Comment> {
     found
 }
 
-/// All comments of the files below these folders. Generated code and patches have none.
+/// All comments of the Rust files below this folder.
 fn comments_below(folder: &str) -> Vec<Comment> {
     let mut files = Vec::new();
     files_below(&root().join(folder), &mut files);
@@ -111,7 +113,7 @@ fn references(text: &str) -> Vec<(String, Option<String>)> {
     pages.collect()
 }
 
-/// "rule 7", "rules 1 to 7", "rules 3 and 7": the numbers.
+/// The numbers in "rule 7", "rules 1 to 7" and "rules 3 and 7".
 fn numbered(text: &str) -> Vec<String> {
     let after = text.match_indices("rule").filter_map(|(at, _)| {
         let rest = &text[at + 4..];

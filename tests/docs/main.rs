@@ -34,7 +34,7 @@ fn page(name: &str) -> String {
     fs::read_to_string(root().join("docs").join(name)).unwrap()
 }
 
-/// All Markdown files for readers: README, docs and what else stands at the top.
+/// All Markdown files of the root folder, docs, docs/dev and docs/reference.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for folder in [root().to_owned(), root().join("docs"), root().join("docs/dev"), root().join("docs/reference")] {
@@ -56,7 +56,7 @@ fn every_reason_of_every_condition_is_explained() {
     assert!(missing.is_empty(), "docs/reference/conditions.md has no {missing:?}");
 }
 
-/// The anchor that GitHub and mdBook give to a heading. A line that is no heading has none.
+/// The anchor of a heading on GitHub and in mdBook, or an empty text for another line.
 fn anchor_of(line: &str) -> String {
     let heading = line.trim_start_matches('#').trim();
     let is_heading = line.starts_with('#') && !heading.is_empty();
@@ -68,10 +68,10 @@ fn anchor_of(line: &str) -> String {
 fn links_between_pages_lead_somewhere() {
     let mut broken = Vec::new();
     for (path, text) in pages() {
-        // Not the patterns in code.
+        // Code between backticks can contain patterns.
         let text: String = text.lines().flat_map(|line| line.split('`').step_by(2).chain(["\n"])).collect();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            // In a pattern between backticks the same brackets mean something else.
+            // These are external links, or patterns with the same brackets.
             if link.contains("://") || link.contains(['[', '*', '^']) {
                 continue;
             }
@@ -86,7 +86,7 @@ fn links_between_pages_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// Lines of a page that a reader sees at a time, at least.
+/// The minimum number of lines on a reader's screen.
 const SCREEN: usize = 40;
 
 #[test]
@@ -99,10 +99,12 @@ fn the_first_lock_comes_on_the_first_two_screens_of_the_readme() {
 const TESTED: &str = "<!-- tested by: ";
 const NOT_TESTED: &str = "<!-- not tested: ";
 
-/// A test of their own compares these with their sources.
+/// Blocks that another test compares with their sources.
 const COPIED: [&str; 2] = [LINES_OF, "<!-- Code from "];
 
-/// Every command or manifest that a reader can paste names the test or the script that runs it, or says why none does.
+/// Checks that each command or manifest names the test or script that runs it.
+///
+/// If nothing runs it, the page gives the reason.
 #[test]
 fn every_documented_command_and_manifest_is_run_or_exempt() {
     let code = code_of(&["tests"]);
@@ -187,7 +189,7 @@ fn fields(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// Kubernetes' own types come with their own texts, or without.
+/// Fields of Kubernetes' own types, whose descriptions are not ours.
 const KUBERNETES: [&str; 4] = [".affinity.", ".status.conditions.", ".topologySpreadConstraints.", ".tolerations."];
 
 #[test]

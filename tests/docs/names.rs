@@ -4,13 +4,13 @@ use std::{fs, path::Path};
 
 use super::{files_below, root};
 
-/// Characters of a name. A longer one does not fit in a line of a report.
+/// Maximum number of characters of a name, so that it fits in a line of a report.
 const LONGEST: usize = 60;
 
 /// Words that hide the subject of a name when they begin it.
 const NO_SUBJECT: [&str; 6] = ["what_", "who_", "whose_", "one_", "of_", "so_"];
 
-/// Underscores of a name that is a sentence. Other functions have fewer.
+/// Minimum number of underscores of a name that is a sentence.
 const SENTENCE: usize = 3;
 
 /// The names of functions in this text that break a rule.

@@ -6,23 +6,27 @@ use redlock_operator::api;
 
 use super::{KUBERNETES, code_of, fields, files_below, pages, root};
 
-/// Characters of the first sentence of a comment.
+/// Maximum number of characters of the first sentence of a comment.
 const LONGEST_FIRST_LINE: usize = 100;
 
-/// Words of a sentence (docs/dev/STYLE.md, rule 2).
+/// Maximum number of words of a sentence (docs/dev/STYLE.md, rule 2).
 pub(crate) const LONGEST_SENTENCE: usize = 30;
 
-/// Words that stand where an actor or a time is missing (docs/dev/STYLE.md, rule 10).
+/// Words that hide a missing actor or time (docs/dev/STYLE.md, rule 10).
 const AVOIDED: [&str; 10] =
     ["shall", "anew", "somebody", "whoever", "nobody", "is over", "for ever", "in vain", "had better", "for want of"];
 
-/// The words of [`AVOIDED`] in this text, and `may`, which reads as "perhaps" where it means "can".
+/// The words of [`AVOIDED`] in this text, and `may`.
+///
+/// Readers understand `may` as "perhaps" where it means "can".
 pub(crate) fn avoided(text: &str) -> Vec<&'static str> {
     let text = format!(" {} ", text.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != '_', " "));
     AVOIDED.into_iter().chain(["may"]).filter(|word| text.contains(&format!(" {word} "))).collect()
 }
 
-/// The sentences of a paragraph. Code between backticks counts as one word, and the target of a link as none.
+/// The sentences of a paragraph.
+///
+/// Code between backticks counts as one word, and the target of a link as none.
 pub(crate) fn sentences(text: &str) -> Vec<String> {
     let quoted = text.split('`').enumerate().map(|(at, part)| if at % 2 == 0 { part } else { "CODE" });
     let text: String = quoted.collect();
@@ -42,7 +46,9 @@ pub(crate) fn sentences(text: &str) -> Vec<String> {
     found
 }
 
-/// The words of a sentence. Code that follows code, as in a list of names, does not count.
+/// The number of words of a sentence.
+///
+/// Code that follows code, as in a list of names, does not count.
 pub(crate) fn words(sentence: &str) -> usize {
     let is_code = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()) == "CODE";
     let words: Vec<_> = sentence.split_whitespace().collect();
@@ -50,7 +56,7 @@ pub(crate) fn words(sentence: &str) -> usize {
     (0..words.len()).filter(|at| counted(*at)).count()
 }
 
-/// The figures of docs/performance.md are between these.
+/// The lines before and after the figures of docs/performance.md.
 const BENCH: &str = "<!-- written by make bench -->";
 const END_OF_BENCH: &str = "<!-- end of what make bench has written -->";
 
@@ -59,7 +65,7 @@ fn paragraphs(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let (mut in_code, mut continues) = (false, false);
     for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
-        // Figures that a program prints are no sentences.
+        // Figures that a program prints are not sentences.
         let is_fence = line.starts_with("```") || line.starts_with(BENCH) || line.starts_with(END_OF_BENCH);
         in_code ^= is_fence;
         if in_code || is_fence || line.is_empty() || line.starts_with("<!--") || line.starts_with('#') {
@@ -131,7 +137,9 @@ fn descriptions_are_plain_and_their_sentences_are_short() {
     assert!(bad.is_empty(), "{} offences:\n{}", bad.len(), bad.join("\n"));
 }
 
-/// Conditions, Events, errors and logs: every text between quotation marks in `src`, but for tests.
+/// Checks conditions, Events, errors and logs.
+///
+/// These are all texts between quotation marks in `src`, except in tests.
 #[test]
 fn messages_of_the_operator_name_their_actors() {
     let code = code_of(&["src", "crates/api/src", "crates/cli/src", "crates/client/src", "crates/engine/src"]);
@@ -149,7 +157,9 @@ fn messages_of_the_operator_name_their_actors() {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-/// docs/dev/STYLE.md, rule 9. Comments of variants that are messages, and of the API, have pages of their own.
+/// Checks rule 9 of docs/dev/STYLE.md.
+///
+/// Comments of variants that are messages, and of the API, are printed on pages.
 #[test]
 fn the_first_line_of_a_comment_is_one_short_sentence() {
     let mut long = Vec::new();

@@ -6,7 +6,7 @@ use redlock_operator::{quorum::model::auth::Auth, redis_member::acl::OPERATOR_US
 
 use crate::quorums::Quorum;
 
-/// The container that answers on a member's own machine.
+/// The Redis container of a member.
 const CONTAINER: &str = "redis";
 
 /// The administrator of one quorum without TLS.
@@ -23,10 +23,10 @@ impl<'a> Administrator<'a> {
         Ok(Self { quorum, auth })
     }
 
-    /// Until when the process of a member certainly keeps a key, in milliseconds since boot.
+    /// The time until which a member certainly keeps a key, in milliseconds since boot.
     ///
-    /// It reads the clock before the request, so the key stays longer by the request's latency. `None` if there is no
-    /// such key.
+    /// It reads the clock before the request, so the key stays longer by the request's latency. It returns `None` if
+    /// there is no such key.
     pub(crate) async fn keeps_until(&self, member: usize, key: &str) -> anyhow::Result<Option<u64>> {
         let client = self.client(member).join(" ");
         // The operator's user cannot read keys, so the administrator adds that right. Nothing removes the right, since
@@ -53,7 +53,7 @@ impl<'a> Administrator<'a> {
 
 /// The first number of `/proc/uptime`, in milliseconds.
 ///
-/// Every machine of the local cluster has the same.
+/// All nodes of the local cluster have the same value.
 pub(crate) fn since_boot(up: &str) -> Option<u64> {
     up.replace('.', "").parse::<u64>().ok().map(|hundredths| hundredths * 10)
 }

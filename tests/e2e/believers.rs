@@ -16,9 +16,7 @@ use crate::{
     spans::millis,
 };
 
-/// From a write to the API server to its arrival at the test.
-///
-/// The machine is busy.
+/// The longest time from a write to the API server to its arrival at the test, on a busy machine.
 const SIGHT: Duration = Duration::from_secs(2);
 
 /// One hold as it was published.
@@ -28,7 +26,7 @@ const SIGHT: Duration = Duration::from_secs(2);
 pub(crate) struct Belief {
     pub(crate) lock: String,
     pub(crate) token: i64,
-    /// When the first status with this holder arrived.
+    /// The arrival of the first status with this holder.
     pub(crate) observed: i64,
     /// The time of acquisition in that status.
     pub(crate) acquired: i64,
@@ -65,7 +63,7 @@ fn published(version: &Version<DistributedLock>) -> Option<(i64, i64, i64)> {
     Some((status.fencing_token?, status.acquired_at?.as_millis(), status.valid_until?.as_millis()))
 }
 
-/// Checks that no holder had the key while another one believed to hold it.
+/// Checks that no holder had the key while another one believed that it held the key.
 ///
 /// `ended` has the time at which the holder of a token ended or released the lock. Returns the holds in their order.
 pub(crate) fn check_apart(locks: &[&Lock], ended: &[(i64, i64)]) -> anyhow::Result<Vec<Belief>> {

@@ -52,7 +52,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Runs a test with a second namespace, and deletes that namespace whatever the result.
+    /// Runs a test with a second namespace, and deletes that namespace afterwards, even if the test fails.
     pub(crate) async fn beside(
         &self,
         name: &str,
@@ -167,7 +167,7 @@ impl Bench {
     pub(crate) async fn patch_refused(&self, kind: &str, name: &str, patch: &str) -> anyhow::Result<String> {
         let arguments = ["-n", &self.namespace, "patch", kind, name, "--type=merge", "--patch", patch];
         let output = self.cluster.kubectl_output(&arguments, "").await?;
-        ensure!(!output.status.success(), "kubectl patch {kind} {name} took this: {patch}");
+        ensure!(!output.status.success(), "kubectl patch {kind} {name} accepted this: {patch}");
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
@@ -177,7 +177,7 @@ impl Bench {
     pub(crate) async fn refused(&self, manifest: &str) -> anyhow::Result<String> {
         let output = self.cluster.kubectl_output(&["-n", &self.namespace, "apply", "-f", "-"], manifest).await?;
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(!output.status.success(), "kubectl apply took this:\n{manifest}");
+        ensure!(!output.status.success(), "kubectl apply accepted this:\n{manifest}");
         Ok(message)
     }
 

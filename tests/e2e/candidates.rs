@@ -43,26 +43,26 @@ struct Candidate {
     bench: Bench,
     pod: String,
     running: Mutex<Running>,
-    /// The terms of all programs, also of those that have ended.
+    /// The terms of all programs, including ended ones.
     terms: Plain<Vec<watch::Receiver<Vec<Term>>>>,
 }
 
 #[derive(Default)]
 struct Running {
     program: Option<Program>,
-    /// The containers whose end the test caused. No program starts for them.
+    /// The containers whose end the test caused, so that no program starts for them.
     ended: Vec<String>,
 }
 
 impl Candidate {
-    /// Keeps a program running while the container of the pod is.
+    /// Keeps a program running while the container of the pod runs.
     async fn keep(self: Arc<Self>) {
         loop {
             let mut running = self.running.lock().await;
             let has_ended =
                 running.program.as_mut().is_none_or(|program| program.child.try_wait().is_ok_and(|it| it.is_some()));
             if has_ended {
-                // An error is an effect of a fault.
+                // A fault can cause an error here. The next round tries again.
                 running.program = timeout(REQUEST, self.start(&running.ended)).await.ok().and_then(Result::ok);
             }
             drop(running);
@@ -146,7 +146,9 @@ impl Place {
     }
 }
 
-/// A pod for each node, which runs no controller itself.
+/// A StatefulSet with a pod for each node.
+///
+/// The pods themselves run no controller.
 fn controllers(bench: &Bench, replicas: u64) -> serde_json::Value {
     let mut pod = worker(bench, "app", "app", HTTPD);
     pod["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
@@ -160,7 +162,7 @@ fn controllers(bench: &Bench, replicas: u64) -> serde_json::Value {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
-    /// Only with two clusters.
+    /// This fault needs two clusters.
     CutClusters,
     KillContainer,
     DeletePod,

@@ -112,7 +112,7 @@ impl Cluster {
 
     /// Runs commands as a user, with the tools of the checkout, and returns their output.
     ///
-    /// All must succeed.
+    /// All commands must succeed.
     pub(crate) async fn shell(&self, script: &str) -> anyhow::Result<String> {
         let tools = self.root.join(".local/bin");
         let script = format!("export PATH={}:$PATH; set -euo pipefail\n{script}", tools.display());
@@ -165,7 +165,7 @@ impl Cluster {
         let mut stdin = child.stdin.take();
         let run = async {
             if let Some(stdin) = &mut stdin {
-                // A program that does not read its input has not failed.
+                // A program that does not read its input is no failure.
                 let _unread = stdin.write_all(input.as_bytes()).await;
             }
             drop(stdin);

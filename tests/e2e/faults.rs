@@ -1,6 +1,6 @@
 //! Faults that need the host.
 //!
-//! Only the local cluster has one that the tests can use.
+//! Tests can use only the host of the local cluster.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use tokio::{process::Command, time::timeout};
 
-/// The API server needs a while to stop and to start.
+/// The timeout of a command.
+///
+/// The API server needs several seconds to stop and to start.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The port of the API server.
@@ -36,7 +38,7 @@ pub(crate) struct Faults {
     going_on: Mutex<BTreeMap<u64, Vec<String>>>,
 }
 
-/// A fault that lasts until it is ended.
+/// A fault that lasts until [`Faults::end`].
 #[must_use]
 pub(crate) struct Injected(u64);
 
@@ -107,7 +109,7 @@ impl Faults {
     pub(crate) async fn end_all(&self) -> anyhow::Result<()> {
         let numbers: Vec<_> = self.going_on.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
         for number in numbers {
-            // The target of the fault can be gone.
+            // The target of the fault can have ended.
             let _gone = self.end(Injected(number)).await;
         }
         self.start_api_server().await.and(self.heal_nodes().await)
@@ -137,7 +139,7 @@ impl Faults {
         if let Some(program) = &self.script {
             let mut command = std::process::Command::new(program);
             command.args(["in-cp", "--", "bash", "-uc", script]).stdin(Stdio::null());
-            // The end of the cluster removes what is left.
+            // The end of the cluster removes the rest.
             let _ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
         }
     }
@@ -204,7 +206,7 @@ impl Faults {
 
     /// Drops all packets between this cluster, the first one, and the second one.
     ///
-    /// The cable stays, and with it the routes.
+    /// The network interfaces and routes stay.
     pub(crate) async fn cut_clusters(&self) -> anyhow::Result<Injected> {
         let rule = "table ip cut { chain forward { type filter hook forward priority 0; oifname peer drop; iifname peer drop; }; }";
         let cut = ["in-cp", "--", "nft", rule];
@@ -213,7 +215,7 @@ impl Faults {
 
     /// Kills the API server.
     ///
-    /// It stays down.
+    /// It does not restart.
     pub(crate) async fn stop_api_server(&self) -> anyhow::Result<()> {
         self.api_server_is_away.store(true, Ordering::SeqCst);
         self.run(&["apiserver-stop"]).await

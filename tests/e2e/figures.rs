@@ -31,7 +31,7 @@ impl Figures {
     pub(crate) fn ensure_median_under(&self, of: &str, limit: Duration) -> anyhow::Result<()> {
         let figures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let times = figures.iter().find(|(name, _)| name == of).map(|(_, times)| times.as_slice()).unwrap_or_default();
-        ensure!(!times.is_empty(), "nothing was measured of: {of}");
+        ensure!(!times.is_empty(), "there is no measurement of: {of}");
         ensure!(median(times) < limit, "{of}: the median must be under {} ms: {}", limit.as_millis(), Line(of, times));
         Ok(())
     }

@@ -26,10 +26,12 @@ ${TRY:-} redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>
 
 /// The cluster's DNS serves a new Service within this time.
 ///
-/// Its server lists Services again after an outage of the API server, with up to a minute between two attempts.
+/// After an outage of the API server, the DNS server lists Services again with up to a minute between two attempts.
 const NAMES_LIMIT: Duration = Duration::from_secs(120);
 
-/// Waits until each member has answered. Otherwise it prints the last answer of a member and the state of the name resolution.
+/// Waits until each member has answered.
+///
+/// If a member does not, it prints the last answer and the state of the name resolution.
 const ALL_ANSWER: &str = r#"
 end=$(($(date +%s) + LIMIT)); m=0; TRY="timeout 5"
 while read -r url; do
@@ -72,9 +74,10 @@ while :; do
     sleep 0.2
 done"#;
 
-/// A member that does not answer at once has no value.
+/// Reads the key on all members repeatedly.
 ///
-/// In a mounted Secret all files change at once, so one round reads one version.
+/// A member that does not answer within a second has no value. All files of a mounted Secret change at the same time, so
+/// one round reads one version.
 const READER: &str = r#"
 while :; do
     says=; verdict=seen
@@ -151,7 +154,7 @@ pub(crate) struct Line {
 impl Monitor {
     /// Prints the reply to this shell command ten times a second.
     ///
-    /// `n` counts, and there is a function `redis MEMBER COMMAND...`.
+    /// The command can use the number `n` of the attempt, and a function `redis MEMBER COMMAND...`.
     pub(crate) async fn start(quorum: &Quorum, name: &str, command: &str) -> anyhow::Result<Self> {
         let script = format!("n=0; while :; do n=$((n + 1)); echo \"$({command})\"; sleep 0.1; done");
         Self::run(quorum, name, &script).await
@@ -178,8 +181,8 @@ impl Monitor {
 
     /// A read-only client, named `client` like its pod.
     ///
-    /// Ten times a second it reads its Secret and asks all members in it for `key`. It prints `seen` when a majority of
-    /// each list has a value and a time. Otherwise it prints `gap` and the replies.
+    /// Ten times a second it reads its Secret, and reads `key` on all members in it. It prints `seen` if a majority of
+    /// each list has a value and a time to live. Otherwise it prints `gap` and the replies.
     pub(crate) async fn of_reader(quorum: &Quorum, client: &str, key: &str) -> anyhow::Result<Self> {
         let script = format!("key={key}; {READER}");
         start(quorum, client, client, &script).await?;
@@ -206,7 +209,7 @@ impl Monitor {
         what: &str,
         is_so: impl Fn(&Line) -> bool,
     ) -> anyhow::Result<Vec<Line>> {
-        // Logs cannot be watched: `kubectl logs --follow` would need a poll of its output, too.
+        // Logs cannot be watched. Even the output of `kubectl logs --follow` would need a poll.
         poll::until(limit, &format!("in the log of pod {}: {what}", self.name), || async {
             let lines = self.lines().await?;
             Ok(lines.iter().any(|line| line.at > after && is_so(line)).then_some(lines))
@@ -219,7 +222,7 @@ impl Monitor {
 pub(crate) struct KeyMonitor(Monitor);
 
 impl KeyMonitor {
-    /// The mean period of the checks is below this, on a busy machine too.
+    /// The mean period of the checks is below this, even on a busy machine.
     const PERIOD: i64 = 600;
     /// Maximum pause between two checks.
     const LONGEST_PAUSE: i64 = 2_000;
@@ -237,9 +240,9 @@ impl KeyMonitor {
         let lines = self.0.until(to, SOON, "the monitor goes on", |_| true).await?;
         let meanwhile: Vec<_> = lines.iter().filter(|line| (from..to).contains(&line.at)).collect();
         let enough = usize::try_from((to - from) / Self::PERIOD)?;
-        ensure!(meanwhile.len() >= enough, "the monitor looked only {} times", meanwhile.len());
+        ensure!(meanwhile.len() >= enough, "the monitor read the key only {} times", meanwhile.len());
         let pause = meanwhile.windows(2).map(|pair| pair[1].at - pair[0].at).max().unwrap_or_default();
-        ensure!(pause < Self::LONGEST_PAUSE, "the monitor did not look for {pause} ms");
+        ensure!(pause < Self::LONGEST_PAUSE, "the monitor did not read the key for {pause} ms");
         let dead: Vec<_> = meanwhile.iter().filter(|line| Self::living(line) < 2).collect();
         ensure!(dead.is_empty(), "the key did not live on a majority: {dead:?}");
         Ok(())

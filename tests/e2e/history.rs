@@ -26,7 +26,7 @@ pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> an
         );
         ensure!(
             now.fencing_token == first.fencing_token && now.transitions == first.transitions,
-            "it was acquired anew: token {:?}, then {:?}",
+            "it was acquired again: token {:?}, then {:?}",
             first.fencing_token,
             now.fencing_token
         );
@@ -44,7 +44,7 @@ pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> an
 
 /// Checks that one holder held the lock with one token from its first hold on.
 ///
-/// The published validity can have expired while no publication was possible. The keys must not.
+/// The published validity can have expired while no publication was possible. The keys must not have expired.
 pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow::Result<()> {
     let held = versions.iter().skip_while(|version| !is_held(&version.object));
     let observed: Vec<_> = held.map(|version| (is_held(&version.object), status(&version.object))).collect();

@@ -1,6 +1,6 @@
 //! Hostile peers: this program, started again on the control plane's network.
 //!
-//! From there it reaches pods, and they reach it.
+//! This network reaches pods, and pods reach it.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,7 +18,7 @@ use tokio::{
 ///
 /// [`Harm`] follows.
 pub(crate) const ARGUMENT: &str = "hostile-peer";
-/// A forgetful master answers for this long after each connect.
+/// The time for which a forgetful master answers after each connect.
 const REMEMBERS: Duration = Duration::from_millis(700);
 /// Number of elements that an endless answer announces.
 const ANNOUNCED: usize = 1_000_000_000;

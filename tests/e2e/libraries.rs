@@ -1,7 +1,7 @@
 //! Lock clients in other languages, each with a library of its own.
 //!
 //! `dev/clients.sh` installs the programs of tests/clients. They run as processes of this machine on a node's network,
-//! with the cluster's names. They know only the Secret that the quorum gives its clients.
+//! with the cluster's names. They use only the Secret that the quorum gives its clients.
 //!
 //! A program reads commands from stdin and answers each with a line. It ends with its input.
 //!

@@ -88,7 +88,7 @@ const VOTES_WATCHED: &str = "quorum";
 
 /// Runs another role than the tests.
 ///
-/// A process that a test started is this program, too.
+/// Tests start this program again for their helper processes.
 fn play(runtime: std::io::Result<Runtime>, part: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     match runtime.map(|runtime| runtime.block_on(part)) {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -1,8 +1,8 @@
 //! External Redis masters: plain redis-server processes in a network namespace of their own.
 //!
-//! It is on the network of the nodes.
+//! The namespace is connected to the network of the nodes.
 //!
-//! The tests start and end them one by one, by their PIDs.
+//! The tests start and end the masters one by one, by their PIDs.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -22,7 +22,7 @@ use crate::{
     quorums::{Quorum, is_ready},
 };
 
-/// From the creation to Ready, in addition to maxTTL.
+/// The time from the creation to Ready, in addition to maxTTL.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The prefix of the name of the user's Secret: quorum `q` has `masters-q`.
 const SECRET: &str = "masters-";
@@ -58,7 +58,7 @@ impl Masters {
 
     async fn start_with(bench: &Bench, count: usize, authority: Option<&Pair>) -> anyhow::Result<Self> {
         let number = rand::random::<u16>();
-        // The nodes and the control plane have the lower addresses. The masters have one, and the next one as an alias.
+        // The nodes and the control plane have the lower addresses. The masters have this address and the next one.
         let host = 100 + (number % 60) as u8 * 2;
         let password = format!("{:016x}", rand::random::<u64>());
         let mut masters =
@@ -149,7 +149,9 @@ impl Masters {
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
-    /// Ends a master, edits its configuration by a shell script that names the file `$conf`, and starts it again.
+    /// Ends a master, edits its configuration, and starts it again.
+    ///
+    /// `edit` is a shell script that can use the file `$conf`.
     pub(crate) async fn configure(&self, index: usize, edit: &str) -> anyhow::Result<()> {
         let script = format!(
             "set -eu
@@ -168,7 +170,7 @@ impl Masters {
 
     /// Starts a hostile peer in the network namespace of the masters.
     ///
-    /// It ends with them.
+    /// It ends with the masters.
     pub(crate) async fn start_hostile(&self, harm: Harm) -> anyhow::Result<()> {
         let program = std::env::current_exe()?;
         let script = format!(
@@ -199,9 +201,9 @@ impl Masters {
         Ok(peers)
     }
 
-    /// Starts a proxy before a master that forgets its peers after [`Self::forget`].
+    /// Starts a proxy in front of a master, and returns its address.
     ///
-    /// Returns its address.
+    /// After [`Self::forget`] it answers each peer only for a short time.
     pub(crate) async fn start_forgetful(&self, index: usize) -> anyhow::Result<String> {
         let (listen, behind) = (self.free_address(index)?, self.address(index).parse()?);
         let from = PathBuf::from(self.directory()).join("forget");
@@ -209,7 +211,7 @@ impl Masters {
         Ok(listen.to_string())
     }
 
-    /// From now on the proxy answers each peer only for a moment.
+    /// Limits the proxy to a short time of answers after each connect.
     pub(crate) async fn forget(&self) -> anyhow::Result<()> {
         let script = format!("touch {}/forget", self.directory());
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
@@ -256,7 +258,7 @@ impl Masters {
 
     /// Creates the Secret with the user, and the quorum, in the namespace of `bench`.
     ///
-    /// It does not wait.
+    /// It does not wait until the quorum is Ready.
     pub(crate) async fn create(&self, bench: &Bench, manifest: Value) -> anyhow::Result<Quorum> {
         let quorum = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let name = format!("{SECRET}{quorum}");

@@ -14,7 +14,7 @@ pub(crate) const NAME: &str = "redlock-operator";
 pub(crate) const REPLICAS: usize = 2;
 /// The label selector of its pods.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=redlock-operator";
-/// Another replica leads within this time, whatever happened to the earlier leader.
+/// Another replica leads within this time after any fault of the earlier leader.
 pub(crate) const LEADER_LIMIT: Duration = Duration::from_secs(15);
 
 /// The image of the installed operator.
@@ -69,7 +69,7 @@ pub(crate) async fn until_next_term(leases: &Recorder<Lease>, before: &Leader) -
 /// Waits until this replica leads.
 pub(crate) async fn until_leads(leases: &Recorder<Lease>, pod: &str) -> anyhow::Result<()> {
     let leads = |lease: &Lease| leader_of(lease).is_some_and(|leader| leader.pod == pod);
-    // The last version: it can have led before.
+    // The replica can have led before, so only the last version and later ones count.
     let mark = leases.mark().saturating_sub(1);
     leases.until_after(mark, LEADER_LIMIT, &format!("{pod} leads"), |version| leads(&version.object)).await?;
     Ok(())

@@ -38,7 +38,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// The name of their Lease.
 pub(crate) const LEASE: &str = "controller.example.com";
 
-/// Becomes a command that finds `TOKEN` where the kubelet mounts it.
+/// A script that writes `TOKEN` where the kubelet mounts it, and then runs the command `$0`.
 const MOUNT_TOKEN: &str = "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && \
     printf %s \"$TOKEN\" >/run/secrets/kubernetes.io/serviceaccount/token && exec \"$0\"";
 
@@ -91,7 +91,7 @@ impl Program {
 
     /// Starts client-go's election with a token of this pod, on the network of the pod's node.
     ///
-    /// Faults of the node's network hit the program, too.
+    /// Faults of the node's network affect the program.
     pub(crate) async fn on_node_of_pod(bench: &Bench, pod: &Pod) -> anyhow::Result<Self> {
         let (name, faults) = (pod.name_any(), &bench.cluster.faults);
         let (node, _address) = pods::place(pod).context("the pod has no node")?;
@@ -115,7 +115,7 @@ impl Program {
         Self::spawn(bench, pod, command, environment)
     }
 
-    /// The terms of this process, also after it has ended.
+    /// The terms of this process, even after its end.
     pub(crate) fn terms(&self) -> watch::Receiver<Vec<Term>> {
         self.terms.clone()
     }
@@ -182,10 +182,10 @@ async fn read(mut lines: Lines<BufReader<ChildStdout>>, led: watch::Sender<Vec<T
     }
 }
 
-/// Checks that one led after the other, each once, with rising tokens.
+/// Checks that each program led once, one after the other, with rising tokens.
 pub(crate) fn check(programs: &[&Program]) -> anyhow::Result<()> {
     let terms: Vec<Term> = programs.iter().flat_map(|program| program.terms.borrow().clone()).collect();
-    ensure!(terms.len() == programs.len(), "each has led once: {terms:?}");
+    ensure!(terms.len() == programs.len(), "not every program led exactly once: {terms:?}");
     check_order(terms)
 }
 

@@ -14,14 +14,14 @@ use crate::{
     record::{Recorder, Version},
 };
 
-/// From the creation to Ready, in addition to maxTTL.
+/// The time from the creation to Ready, in addition to maxTTL.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The limit for the default quorum.
 ///
 /// Its maxTTL is 30 s, and the chart can have just been installed.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(150);
 
-/// Waits for the quorum that locks use if they name none.
+/// Waits for the default quorum, which locks use if they name none.
 pub(crate) async fn default_is_ready(cluster: &Cluster) -> anyhow::Result<()> {
     let quorums: Api<RedisQuorum> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
     let is_default =
@@ -46,7 +46,7 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Creates it without a wait.
+    /// Creates it, and does not wait until it is Ready.
     pub(crate) async fn create(bench: &Bench, manifest: Value) -> anyhow::Result<Self> {
         let name = manifest["metadata"]["name"].as_str().context("a quorum without a name")?.to_owned();
         let recorder = bench.record::<RedisQuorum>(&name).await?;
@@ -59,7 +59,7 @@ impl Quorum {
         Self::ready_as(bench, manifest(bench, name, max_ttl), max_ttl).await
     }
 
-    /// Creates it with additional fields of the specification, without a wait.
+    /// Creates it with additional fields of the specification, and does not wait until it is Ready.
     pub(crate) async fn create_with(
         bench: &Bench,
         name: &str,
@@ -127,8 +127,8 @@ pub(crate) fn member_of<'a>(quorum: &'a RedisQuorum, name: &str) -> Option<&'a M
 
 /// Checks a member's admission.
 ///
-/// It came after the end of everything that the earlier process could have promised, by `since`. It was not much later
-/// than announced.
+/// It must come at least `delay` after `since`, when all promises of the earlier process have expired. It must not be
+/// much later than announced.
 pub(crate) fn check_admission(
     member: &MemberStatus,
     announced: i64,

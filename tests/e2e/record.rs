@@ -50,7 +50,7 @@ pub(crate) struct Version<K> {
     pub(crate) at: Boottime,
     /// The same moment on the wall clock, for a comparison with times in objects.
     pub(crate) wall: UnixMillis,
-    /// The object was deleted, or left the selection.
+    /// Whether the object was deleted, or no longer matches the selection.
     pub(crate) gone: bool,
     pub(crate) object: K,
 }

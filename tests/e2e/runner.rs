@@ -50,7 +50,7 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// Describes the load: times measured on a busy machine prove little.
+/// Describes the load, because times measured on a busy machine prove little.
 fn load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
@@ -71,7 +71,7 @@ pub(crate) async fn run(tests: &[Test], arguments: &Arguments, votes: bool) -> a
     let mut outcomes = Vec::new();
     for test in tests.iter().filter(|test| arguments.means(test)) {
         outcomes.push(run_one(test, &cluster, &figures, votes).await);
-        // After each test, so that an aborted run leaves its results.
+        // The results are written after each test, so that an aborted run leaves them.
         arguments.report(&outcomes)?;
     }
     println!("\nmeasured{}:\n{figures}", load());
@@ -107,8 +107,8 @@ async fn run_one(test: &Test, cluster: &Arc<Cluster>, figures: &Arc<Figures>, vo
         println!("kept     namespace {}", bench.namespace);
         return failed(format!("{error:#}"));
     }
-    // Close before the next test, which can kill the operator: the end of a pod that the operator missed costs two
-    // minutes of wait. A test has passed when its namespace is gone, too.
+    // The next test can kill the operator, and if the operator misses the end of a pod, it waits for two minutes.
+    // Therefore the namespace is closed first. A test passes only if its namespace is gone.
     let closed = tokio::spawn(close(bench)).await.unwrap_or_else(|panic| Err(panic.to_string()));
     if let Err(error) = &closed {
         println!("{error}\nFAILED   {}: its namespace could not be removed", test.name);
@@ -149,7 +149,7 @@ async fn close(bench: Bench) -> Result<(), String> {
     }
 }
 
-/// Leaves the namespaces alone, because another run can be active.
+/// Does not delete the namespaces, because another run can be active.
 async fn warn_of_leftovers(cluster: &Cluster) -> anyhow::Result<()> {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let left = namespaces.list(&ListParams::default().labels(PART_OF)).await?;

@@ -46,9 +46,9 @@ use crate::{bench::Bench, cluster::Cluster, operators, record::Version};
 
 /// The argument that makes this program such a replica.
 pub(crate) const ARGUMENT: &str = "shifted-replica";
-/// It leads within this time after the installed replicas have ended.
+/// The replica leads within this time after the installed replicas have ended.
 const LEAD_LIMIT: Duration = Duration::from_secs(60);
-/// It hands over and waits for its successor.
+/// The replica ends within this time, because it hands over and waits for its successor.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Serialize, Deserialize)]
@@ -129,7 +129,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 ///
 /// It ends without a hand-over when it is dropped.
 pub(crate) struct ShiftedReplica {
-    /// Its name in the Lease.
+    /// The replica's name in the Lease.
     pub(crate) name: String,
     /// `None` after the request to end.
     stdin: Option<ChildStdin>,
@@ -178,7 +178,7 @@ impl ShiftedReplica {
 
 /// Runs a test while a replica with this clock leads instead of the installed operator.
 ///
-/// The installed operator returns whatever the result.
+/// The installed operator returns afterwards, even if the test fails.
 pub(crate) async fn led_by_shifted(
     bench: &Bench,
     node: &str,

@@ -65,7 +65,7 @@ const MAX_TTL: Duration = Duration::from_secs(3);
 const NODES: usize = 3;
 /// After the last fault everything is healthy within this time.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(180);
-/// The time for each holder to get its turn.
+/// The limit until each holder has had the lock.
 const TURN_LIMIT: Duration = Duration::from_secs(90);
 /// The length of the control run, which can be short.
 const CONTROL_LIMIT: Duration = Duration::from_secs(120);
@@ -134,7 +134,7 @@ async fn without_a_fence_two_holders_are_seen(bench: Bench) -> anyhow::Result<()
     }
     let report = Report::new(seed, length, history.holds(), history.faults(), &[]);
     println!("{report}");
-    ensure!(report.overlaps() > 0, "without a fence the judge must see two holders, or it cannot see");
+    ensure!(report.overlaps() > 0, "the checker found no overlap without a fence, so it proves nothing");
     Ok(())
 }
 
@@ -169,13 +169,13 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
                 still_running(&mut outside)?;
                 sleep(rng.millis(200, 1_500)).await;
                 if rng.percent(60) {
-                    // Otherwise the next fault would hit the effects of the last one.
+                    // Without this wait the next fault would come during the effects of the last one.
                     let _unready = timeout(rng.millis(1_000, 15_000), ready_again(&quorum)).await;
                 }
             }
         }
     }
-    // The recorded beliefs are checked in any case.
+    // The checker runs even if the recovery fails.
     let recovered = match recovers(&bench, &quorum, &history, begun).await {
         Ok(()) => settles(&quorum).await,
         stuck => stuck,
@@ -200,7 +200,10 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
     report.must_hold()?;
     recovered?;
     ensure!(checks.written > 0 && checks.lost == 0, "a store that checks tokens lost {}", checks.lost);
-    ensure!(pauses.is_empty() || trusts.lost > 0, "holders stood still, and nothing was lost: the store cannot see");
+    ensure!(
+        pauses.is_empty() || trusts.lost > 0,
+        "the store found no lost write although holders were paused, so it proves nothing"
+    );
     Ok(())
 }
 
@@ -258,7 +261,7 @@ impl Scene {
         let history = Arc::new(History::default());
         let mut wanted = manifest(bench, "q", MAX_TTL);
         wanted["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
-        // Two cores run everything, so a reply can take longer.
+        // All components share two cores, so a reply can take longer.
         wanted["spec"]["nodeTimeout"] = "100ms".into();
         let deployments: Recorder<Deployment> = bench.record("app").await?;
         bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;

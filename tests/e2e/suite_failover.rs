@@ -26,9 +26,9 @@ const ROUNDS: usize = 20;
 const LONG: Duration = Duration::from_secs(90);
 const NAMES: [&str; 2] = ["app-0", "app-1"];
 
-/// With `WRITE=1` writes the times of this run into docs/failover.tsv, in milliseconds, in place of earlier ones with the same names.
+/// With `WRITE=1` writes the times of this run into docs/failover.tsv, in milliseconds.
 ///
-/// tests/generated draws the table and the picture from that file.
+/// They replace earlier times with the same names. tests/generated draws the table and the picture from that file.
 fn keep_figures(bench: &Bench) -> anyhow::Result<()> {
     if !std::env::var("WRITE").is_ok_and(|write| write == "1") {
         return Ok(());

@@ -77,7 +77,9 @@ async fn check_empty(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a test that removes the operator, and installs the usual one afterwards, whatever the result.
+/// Runs a test that removes the operator.
+///
+/// Afterwards it installs the usual one, even if the test fails.
 async fn then_as_before(bench: &Bench, test: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let result = test.await;
     let back = async {

@@ -32,12 +32,16 @@ const MEMORY: &str = "memory";
 const TABLE: &str = "docs/sizing.tsv";
 /// The chart's limit for a namespace is 10,000 locks.
 const TRANSITIONS: [usize; 3] = [100, 1_000, 10_000];
-/// 10,000 published locks with this `ttl` need 500 writes a second, which an API server on two cores does not take.
+/// The numbers of published locks.
+///
+/// With this `ttl`, 10,000 published locks need 500 writes a second. That is too much for an API server on two cores.
 const PUBLISHED: [usize; 2] = [100, 1_000];
 const TTL: Duration = Duration::from_secs(30);
-/// Locks that are applied one after the other beside the held ones.
+/// The number of locks that are applied one after the other while the others are held.
 const PROBES: usize = 20;
 const ALL_HELD: Duration = Duration::from_secs(900);
+/// The limit of a grant after a change of leader.
+///
 /// A new leader lists all locks before it grants one.
 const LEADER_LIMIT: Duration = Duration::from_secs(60);
 const NAMESPACE_GONE: Duration = Duration::from_secs(900);
@@ -64,7 +68,9 @@ pub(crate) async fn a_published_lock_costs_writes(bench: Bench) -> anyhow::Resul
     Ok(())
 }
 
-/// With `WRITE=1` writes the cells into docs/sizing.tsv, in place of earlier ones. Returns whether it did.
+/// With `WRITE=1` writes the cells into docs/sizing.tsv, in place of earlier ones.
+///
+/// Returns whether it wrote them.
 fn keep(cells: &[Cell], memory: Option<(f64, f64)>) -> anyhow::Result<bool> {
     if !std::env::var("WRITE").is_ok_and(|write| write == "1") {
         return Ok(false);
@@ -88,12 +94,12 @@ fn keep(cells: &[Cell], memory: Option<(f64, f64)>) -> anyhow::Result<bool> {
 struct Cell {
     validity: &'static str,
     locks: usize,
-    /// Locks that were granted in a second, from the first creation to the last grant.
+    /// The granted locks per second, from the first creation to the last grant.
     granted: f64,
     counters: Counters,
-    /// From the application of a lock to its grant, beside the others.
+    /// The time from the application of a lock to its grant, while the other locks are held.
     grant: Duration,
-    /// The same for a lock that is applied when the pod of the leader is deleted, or its process is killed.
+    /// The same time, for a lock that is applied when the leader's pod is deleted or its process is killed.
     restart: Duration,
     failover: Duration,
 }
@@ -125,7 +131,7 @@ async fn measure(bench: &Bench, validity: &'static str, numbers: &[usize]) -> an
     Ok(cells)
 }
 
-/// Adds locks until there are this many. Returns how many were granted in a second.
+/// Adds locks until there are `number`, and returns the grants per second.
 async fn hold(bench: &Bench, validity: &str, before: usize, number: usize) -> anyhow::Result<f64> {
     let many = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
     let began = bench.now();
@@ -196,7 +202,7 @@ async fn counters(bench: &Bench) -> anyhow::Result<Counters> {
     others.retain(|pod| *pod != leader);
     let other = others.pop().context("there is one replica")?;
     let (began, before) = (bench.now(), [read(bench, &leader).await?, read(bench, &other).await?]);
-    // A validity is published every two thirds of the ttl, and the locks began together. This time has three of these periods.
+    // The operator publishes a validity every two thirds of the ttl, and all locks began together. This time has three of these periods.
     tokio::time::sleep(2 * TTL).await;
     let (seconds, after) = (bench.now().since(began), [read(bench, &leader).await?, read(bench, &other).await?]);
     let total = |samples: &[Samples; 2], name: &str| samples.iter().map(|samples| samples.sum(name)).sum::<f64>();
@@ -217,7 +223,7 @@ async fn counters(bench: &Bench) -> anyhow::Result<Counters> {
 struct Samples(String);
 
 impl Samples {
-    /// The sum of all series whose name begins so.
+    /// The sum of all series whose name begins with this.
     fn sum(&self, name: &str) -> f64 {
         let samples = self.0.lines().filter(|line| line.starts_with(name));
         samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
@@ -239,7 +245,7 @@ fn line(cells: &[Cell]) -> Option<(f64, f64)> {
     (points.len() > 1).then_some((y - slope * x, slope * 1024.0))
 }
 
-/// Deletes the namespace of many locks, and waits longer than the end of a test does.
+/// Deletes the namespace of many locks, which takes longer than the limit at the end of a test.
 async fn delete(bench: &Bench) -> anyhow::Result<()> {
     bench.kubectl(&["delete", "namespace", &bench.namespace, "--wait=false"]).await?;
     let locks: Api<DistributedLock> = bench.api();

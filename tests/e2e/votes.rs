@@ -32,11 +32,13 @@ use crate::{
     record::{Recorder, Version},
 };
 
-/// The node on whose network it runs.
+/// The node on whose network the monitor runs.
 const NODE: usize = 1;
 /// A killed process has an admitted successor within this time.
 const ADMITTED_LIMIT: Duration = Duration::from_secs(60);
-/// A member is closed within this time after the status with its fence: the record comes first.
+/// A member is closed within this time after the status with its fence.
+///
+/// The operator writes the status first.
 const CLOSED_LIMIT: i64 = 2_000;
 
 /// The error of the admission time in a status.
@@ -60,13 +62,15 @@ pub(crate) struct Attempt {
 
 /// A client that requests a vote of every member of every quorum in a namespace every 20 ms.
 ///
-/// It is a process of its own on a node's network, as the quorum's client `outside`. It follows the quorums: new ones,
-/// other members, passwords, certificates.
+/// It is a separate process on a node's network, and the quorum's client `outside`. It follows all changes of the
+/// quorums: new quorums, members, passwords, certificates.
 pub(crate) struct VoteMonitor {
     attempts: Arc<Mutex<Vec<Attempt>>>,
     count: watch::Receiver<usize>,
     quorums: Arc<Recorder<RedisQuorum>>,
-    /// Its end closes the input of the process, and so ends the process.
+    /// The task that writes the input of the process.
+    ///
+    /// Its end closes the input, which ends the process.
     follow: AbortHandle,
     reading: Mutex<Option<JoinHandle<()>>>,
     _child: Child,
@@ -79,7 +83,7 @@ impl Drop for VoteMonitor {
 }
 
 impl VoteMonitor {
-    /// Starts it before there is a quorum.
+    /// Starts it before any quorum exists.
     pub(crate) async fn start(bench: &Bench) -> anyhow::Result<Self> {
         let quorums = Arc::new(Recorder::labelled(bench.api::<RedisQuorum>(), "").await?);
         let secrets = Recorder::labelled(bench.api::<Secret>(), "").await?;
@@ -153,8 +157,8 @@ impl VoteMonitor {
 
     /// Ends it, and checks all of its attempts.
     ///
-    /// An admission is on record before it has any effect. Therefore the versions have it when they have reached the
-    /// current state of the API server.
+    /// The operator writes an admission into the status before the admission has an effect. Therefore the recorded versions
+    /// have all admissions when they have reached the current state of the API server.
     pub(crate) async fn end(&self, bench: &Bench) -> anyhow::Result<Tally> {
         self.follow.abort();
         let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -174,7 +178,7 @@ impl VoteMonitor {
             known && members.into_iter().any(|member| member.state == MemberState::Admitted)
         };
         let blind = attempts.is_empty() && versions.iter().any(votes);
-        ensure!(!blind, "the vote monitor has seen nothing of a quorum that votes");
+        ensure!(!blind, "the vote monitor made no attempt on a quorum that votes");
         check_votes(&versions, &attempts)
     }
 }
@@ -217,7 +221,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// When one process could vote, by the status.
+/// The time in which one process could vote, by the status.
 #[derive(Clone, Copy, Debug)]
 struct Admission {
     from: i64,
@@ -226,9 +230,9 @@ struct Admission {
 
 /// Checks that an admitted process gave every vote.
 ///
-/// At the reply its admission was on record. At the request the admission had not been withdrawn for longer than
-/// closing takes. `versions` must reach back to before the first attempt. The `run_id` identifies a process, and comes
-/// from the connection of the attempt.
+/// The status must have the admission before the reply. At the request the admission must not have been withdrawn for
+/// longer than closing takes. `versions` must begin before the first attempt. The `run_id` identifies a process, and
+/// comes from the connection of the attempt.
 pub(crate) fn check_votes(versions: &[Version<RedisQuorum>], attempts: &[Attempt]) -> anyhow::Result<Tally> {
     let admissions = admissions(versions);
     let mut tally = Tally::default();

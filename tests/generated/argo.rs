@@ -9,7 +9,7 @@ use crate::{chart::yaml, root};
 
 const PATCH: &str = "packaging/argocd/argocd-cm.yaml";
 
-/// A value as Lua writes it.
+/// A value in the syntax of Lua.
 fn lua(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
@@ -22,7 +22,7 @@ fn lua(value: &Value) -> String {
     }
 }
 
-/// Status and message of this object.
+/// The health status and the message of this object.
 fn health(kind: &str, object: &Value) -> (String, String) {
     let patch = yaml(PATCH);
     let check = patch["data"][format!("resource.customizations.health.redlock-operator.io_{kind}")].as_str().unwrap();
@@ -58,7 +58,7 @@ fn the_health_check_for_argo_cd_reads_conditions() {
     }
 }
 
-/// A reason that the code does not have would never be Progressing.
+/// Checks that the code has each reason, because a misspelt one would never be Progressing.
 #[test]
 fn the_health_check_names_reasons_that_exist() {
     let conditions = fs::read_to_string(root().join("docs/reference/conditions.md")).unwrap();

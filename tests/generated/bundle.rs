@@ -1,7 +1,7 @@
 //! `manifests/olm`: the bundle for the Operator Lifecycle Manager, made from the chart.
 //!
-//! packaging/bundle.sh adds the CRDs, and dev/bundle.sh has the bundle checked by the validator of the Operator Framework. The chart is
-//! rendered as for OpenShift. A bundle cannot have admission policies, flow schemas and hooks (docs/installation.md).
+//! packaging/bundle.sh adds the CRDs, and dev/bundle.sh runs the validator of the Operator Framework on the bundle. The chart is rendered as for
+//! OpenShift. A bundle cannot have admission policies, flow schemas and hooks (docs/installation.md).
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +48,9 @@ fn rules(objects: &[Value], binding: &str) -> Vec<Value> {
     rules.collect()
 }
 
-/// The operator's pods. A variable with the namespace of the release takes it from the pod.
+/// The operator's pods.
+///
+/// A variable with the namespace of the release gets it from the pod.
 fn deployment(objects: &[Value]) -> Value {
     let object = of_kind(objects, "Deployment").next().unwrap();
     let mut spec = object["spec"].clone();
@@ -112,7 +114,7 @@ fn service_version(objects: &[Value]) -> Value {
     })
 }
 
-/// The roles for users, which OLM installs beside the operator.
+/// The roles for users, which OLM installs with the operator.
 fn user_roles(objects: &[Value]) -> Vec<Value> {
     let bound: Vec<_> = of_kind(objects, "ClusterRoleBinding").map(|object| &object["roleRef"]["name"]).collect();
     let is_for_users = |role: &&Value| !bound.contains(&&role["metadata"]["name"]) && !is_hook(role);

@@ -51,7 +51,7 @@ const SET_MOST: [&str; 12] = [
     "networkPolicy.enabled",
 ];
 
-/// Values with everything turned, switched off, as on OpenShift, from a mirror, under other names, and with monitoring.
+/// Files of values: all changed, all switched off, OpenShift, a mirror, other names, and monitoring.
 pub(crate) const VALUES: [&str; 6] = ["everything", "nothing", "openshift", "mirror", "elsewhere", "monitoring"];
 
 pub(crate) fn values_of(name: &str) -> String {
@@ -68,8 +68,9 @@ fn schema() -> Value {
 
 // ------------------------------------------------------------------ generated ---
 
-/// A schema of a CRD as a JSON schema that refuses fields which it does not name. What is Kubernetes' own is described once, for the
-/// operator's pods.
+/// Converts a schema of a CRD to a JSON schema that refuses unknown fields.
+///
+/// Kubernetes' own types are described only once, for the operator's pods.
 fn strict(schema: &Value, name: &str) -> Value {
     const SHARED: [&str; 4] = ["affinity", "tolerations", "topologySpreadConstraints", "resources"];
     const KEPT: [&str; 13] = [
@@ -115,7 +116,7 @@ fn strict(schema: &Value, name: &str) -> Value {
     Value::Object(strict)
 }
 
-/// JSON with what is short on one line, and names in the order of the alphabet.
+/// Formats JSON with short values on one line, and names in alphabetical order.
 fn pretty(value: &Value, indent: usize) -> String {
     let one = one_line(value);
     if one.chars().count() + indent <= 150 {
@@ -177,7 +178,9 @@ fn type_of(schema: &Value) -> String {
     name.or_else(|| Some(words(&schema["enum"])?.join(", "))).unwrap_or_else(|| "object".to_owned())
 }
 
-/// The values below a schema. One whose parts are not described here is a whole, such as what is as in a Pod.
+/// The values below a schema.
+///
+/// An object whose fields have no descriptions is one value, such as a field that is defined as in a Pod.
 fn values(schema: &Value, default: &Value, path: &str, found: &mut Vec<ChartValue>) {
     let object = schema.get("anyOf").and_then(|any| any.as_array()?.iter().find(|one| one["type"] == "object"));
     let properties = object.unwrap_or(schema)["properties"].as_object();
@@ -201,7 +204,7 @@ pub(crate) fn all_values() -> Vec<ChartValue> {
 }
 
 impl ChartValue {
-    /// The cells of a table: path, type if it is asked for, default and description.
+    /// The cells of a table: path, optionally the type, default and description.
     pub(crate) fn row(&self, with_type: bool) -> String {
         let type_ = if with_type { format!("{} | ", self.type_) } else { String::new() };
         let description = self.description.replace('|', "\\|");
@@ -324,7 +327,7 @@ fn images_have_full_names_and_the_registry_of_the_values() {
     let all = images(&with_values("everything"));
     assert!(all.iter().all(|image| image.starts_with("registry.example.com/")), "{all:?}");
     assert!(all[1].starts_with(&format!("registry.example.com/valkey/valkey:8.0@{digest}")), "{all:?}");
-    // As it was before the image had parts.
+    // This is the form of the value before the image had parts.
     assert_eq!(images(&rendered(&["redis.image=example.com/redis:7", "image.tag=v1"]))[0], "example.com/redis:7");
     let own = rendered(&["image.repository=registry.example.com/redlock-operator"]);
     assert_eq!(images(&own)[1], format!("registry.example.com/redlock-operator:{version}"));
@@ -350,7 +353,7 @@ fn the_test_of_the_release_leaves_nothing_behind() {
     let objects = rendered(&[]);
     let hooks: Vec<_> =
         objects.iter().filter(|object| object["metadata"]["annotations"]["helm.sh/hook"] == "test").collect();
-    assert_eq!(hooks.len(), 4, "a pod, its account, and what that may do");
+    assert_eq!(hooks.len(), 4, "a pod, its account, and the account's rights");
     for hook in hooks {
         let policy = hook["metadata"]["annotations"]["helm.sh/hook-delete-policy"].as_str().unwrap();
         for when in ["before-hook-creation", "hook-succeeded", "hook-failed"] {
@@ -377,7 +380,7 @@ fn members() -> Vec<Value> {
         let labels =
             [("app.kubernetes.io/name", "redlock-operator")].map(|(key, value)| (key.into(), value.into())).into();
         let mut objects = build(&plan, &auth, &OperatorPods::new("redlock-system", &labels), &Transport::default());
-        // Their content does not belong to a file, and no rule checks it.
+        // The contents must not be in a file, and no rule checks them.
         objects.config.data = None;
         objects.clients.iter_mut().for_each(|secret| secret.data = None);
         let mut all = vec![json!(objects.config), json!(objects.disruption_budget), json!(objects.network_policy)];

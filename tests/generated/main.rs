@@ -27,7 +27,9 @@ use serde_json::Value;
 
 const HEADER: &str = "# Generated from crates/api/src by `UPDATE=1 cargo test --test generated`: do not edit.\n";
 const CHART: &str = "charts/redlock-operator";
-/// The oldest version that the chart allows; without it helm assumes the one that it was built for.
+/// The oldest version that the chart allows.
+///
+/// Without this argument helm assumes the version for which it was built.
 const KUBE_VERSION: &[&str] = &["--kube-version", "1.30.0"];
 const INSTALL: &str = "manifests/install.yaml";
 const INSTALL_NAMESPACE: &str = "\
@@ -60,7 +62,7 @@ fn crd_files() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Compares a file with what it has to contain, or rewrites it.
+/// Compares a file with its expected text, or rewrites it.
 fn check(path: &Path, expected: &str) {
     let path = root().join(path);
     if env::var_os("UPDATE").is_some() {
@@ -78,7 +80,7 @@ fn check(path: &Path, expected: &str) {
     );
 }
 
-/// Fails when the folder has other YAML files than these: a kind that was removed would stay installed.
+/// Fails if the folder has other YAML files, because a removed kind would stay installed.
 fn check_names(folder: &str, expected: &BTreeMap<String, String>) {
     let names = fs::read_dir(root().join(folder)).into_iter().flatten();
     let names: Vec<String> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -87,7 +89,7 @@ fn check_names(folder: &str, expected: &BTreeMap<String, String>) {
     }
 }
 
-/// Helm: `HELM`, else the one that `make tools` puts into the repository, else the one on the PATH.
+/// The path of helm: `HELM`, or the helm of `make up` in the repository, or the one on the PATH.
 fn helm() -> PathBuf {
     if let Some(helm) = env::var_os("HELM") {
         return helm.into();
@@ -102,7 +104,7 @@ fn run_helm(args: &[&str]) -> String {
     text
 }
 
-/// Whether helm succeeded, and what it said: its output, or what it complained of.
+/// Whether helm succeeded, and its output or its error.
 fn helm_output(args: &[&str]) -> (bool, String) {
     let helm = helm();
     let output = Command::new(&helm).args(args).current_dir(root()).output().unwrap_or_else(|error| {
@@ -137,7 +139,7 @@ fn rendered_for_kubectl(arguments: &[&str]) -> String {
 
 #[test]
 fn install_manifest_is_what_the_chart_renders() {
-    // the CRDs in the chart are written first, tests run in any order
+    // Tests run in any order, so write the CRDs of the chart first.
     if env::var_os("UPDATE").is_some() {
         crds_are_those_of_the_code();
     }
@@ -152,7 +154,9 @@ fn the_chart_passes_helm_lint() {
     run_helm(&[&["lint", "--strict", CHART], KUBE_VERSION].concat());
 }
 
-/// Checks an object of our kinds, and names its kind. Other objects are left out.
+/// Checks an object of our kinds, and returns the name of its kind.
+///
+/// Other objects are left out.
 fn read_back(value: &Value) -> Option<String> {
     let kind = value["kind"].as_str()?.to_owned();
     // The result has every field of the input. A misspelt field would be missing.

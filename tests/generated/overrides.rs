@@ -13,7 +13,9 @@ use crate::{
     root, run_helm,
 };
 
-/// Names of these kinds have no namespace. kustomize gives them one, and the API server ignores it.
+/// Kinds whose objects have no namespace.
+///
+/// kustomize gives them one, and the API server ignores it.
 const OF_THE_CLUSTER: [&str; 7] = [
     "ClusterRole",
     "ClusterRoleBinding",
@@ -127,7 +129,7 @@ fn kubectl() -> PathBuf {
     if local.exists() { local } else { "kubectl".into() }
 }
 
-/// Objects by kind, namespace and name, without what only an installation by Helm has.
+/// Objects by kind, namespace and name, without the parts that only Helm adds.
 ///
 /// Variables of the environment are sorted. None of them refers to another one.
 fn by_name(documents: &str) -> BTreeMap<String, Value> {
@@ -172,7 +174,7 @@ fn kustomized(first_line: &str) -> BTreeMap<String, Value> {
 /// Compares the objects of an overlay with those of the chart with the same settings.
 fn agrees(mut moved: BTreeMap<String, Value>, arguments: &[&str]) {
     const NAMESPACE: &str = "team-locks";
-    let namespace = moved.remove(&format!("Namespace null \"{NAMESPACE}\"")).expect("the namespace is moved, too");
+    let namespace = moved.remove(&format!("Namespace null \"{NAMESPACE}\"")).expect("the Namespace has the new name");
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
     let chart = ["template", "redlock-operator", CHART, "--no-hooks", "--namespace", NAMESPACE];
     let expected = by_name(&run_helm(&[&chart[..], arguments, KUBE_VERSION].concat()));

@@ -14,7 +14,7 @@ const RECORDING: &str = "docs/restart.json";
 const PICTURE: &str = "docs/restart.svg";
 const MEMBERS: u64 = 3;
 
-/// Milliseconds of a bar in which the word "token" has no place.
+/// Maximum length of a bar without space for the word "token", in milliseconds.
 const NARROW: f64 = 2500.0;
 const LEFT: f64 = 104.0;
 const RIGHT: f64 = 884.0;
@@ -24,7 +24,9 @@ const FIRST_MEMBER: f64 = 104.0;
 const ROW: f64 = 34.0;
 const AXIS: f64 = FIRST_MEMBER + ROW * MEMBERS as f64 + 6.0;
 
-/// Shapes carry the meaning, so the picture is readable without colour: votes are full, a wait is hatched, an expiry is dashed.
+/// Shapes carry the meaning, so the picture is readable without colour.
+///
+/// Votes are full, a wait is hatched, and an expiry is dashed.
 const HEAD: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 250" font-family="system-ui, sans-serif" font-size="13" role="img">
 <title>A member restarts while a lock changes hands twice</title>
 <style>
@@ -79,7 +81,9 @@ impl Picture {
         self.text(x + width / 2.0, y + 17.5, "", "middle", text);
     }
 
-    /// A bar for each holder, and the end of each hold. A holder that stopped has its lock until it expires.
+    /// A bar for each holder, and the end of each hold.
+    ///
+    /// A stopped holder has its lock until the lock expires.
     fn lock(&mut self, events: &[Value]) {
         self.text(LEFT - 10.0, LOCK_ROW + 17.5, "", "end", "the lock");
         let of_lock: Vec<&Value> = events.iter().filter(|event| event["holder"].is_string()).collect();
@@ -103,7 +107,7 @@ impl Picture {
             };
             writeln!(self.svg, r#"<path class="line" d="M{x:.1} {:.1}v{:.1}"/>"#, LOCK_ROW - 14.0, HEIGHT + 14.0)
                 .unwrap();
-            // The two texts stand on both sides of their marks.
+            // The texts of a release and of an expiry are on different sides of their marks.
             let (x, anchor) = if end["event"] == "released" { (x + 4.0, "end") } else { (x + 6.0, "start") };
             let x = if anchor == "end" { x - 10.0 } else { x };
             self.text(x, LOCK_ROW - 6.0, "", anchor, &text);

@@ -10,7 +10,7 @@ use crate::{CHART, KUBE_VERSION, root, run_helm};
 
 const DOCUMENT: &str = "docs/security.md";
 const TABLE: &str = "| who | where | what | verbs | why |";
-/// Names of the release that the documentation speaks of.
+/// Names of the release in the documentation.
 const RELEASE: &str = "redlock-operator";
 const NAMESPACE: &str = "redlock-system";
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
@@ -60,14 +60,16 @@ fn rights_of(rules: &Value, who: &str, place: &str) -> Vec<Right> {
     rights
 }
 
-/// Which of the usual roles for people a ClusterRole is added to.
+/// The default roles of users to which a ClusterRole is added.
 fn aggregated(role: &Value) -> String {
     let labels = role["metadata"]["labels"].as_object().unwrap();
     let to: Vec<&str> = labels.keys().filter_map(|label| label.strip_prefix(AGGREGATE)).collect();
     if to.is_empty() { "as bound".into() } else { format!("in {}", to.join(", ")) }
 }
 
-/// Everything that is granted: by a binding to its subject, else to whom a role is bound or added later.
+/// All rights that the chart grants.
+///
+/// A binding grants rights to its subject. Users bind or add the other roles later.
 fn granted(objects: &[Value]) -> BTreeSet<Right> {
     let mut rights = Vec::new();
     let mut bound = BTreeSet::new();
@@ -98,7 +100,7 @@ fn granted(objects: &[Value]) -> BTreeSet<Right> {
     }
     for role in of_kind(objects, "Role") {
         let (name, namespace) = (role["metadata"]["name"].as_str().unwrap(), role["metadata"]["namespace"].to_string());
-        assert!(bound.contains(&("Role".into(), name.into(), namespace)), "nobody has Role {name}");
+        assert!(bound.contains(&("Role".into(), name.into(), namespace)), "no account has Role {name}");
     }
     let all: BTreeSet<_> = rights.iter().cloned().collect();
     assert_eq!(all.len(), rights.len(), "something is granted twice");
@@ -121,7 +123,7 @@ fn documented(nth: usize) -> BTreeSet<Right> {
 
 fn compare(settings: &[&str], table: usize) {
     let (mut granted, documented) = (granted(&rendered(settings)), documented(table));
-    // The roles for people are in the first table only.
+    // Only the first table has the roles for users.
     granted.retain(|right| table == 0 || right.who.starts_with("account"));
     let row = |right: &Right| format!("| {} | {} | `{}` | `{}` |", right.who, right.place, right.what, right.verbs);
     let too_many: Vec<_> = granted.difference(&documented).map(row).collect();
@@ -139,7 +141,7 @@ fn exactly_the_granted_rights_are_documented_with_reasons() {
     compare(&[], 0);
 }
 
-/// With locks in one namespace, quorums in another, and the operator in a third.
+/// Settings with locks in one namespace, quorums in another, and the operator in a third.
 const NARROW: &[&str] =
     &["watchNamespaces={shop}", "quorumNamespaces={redis}", "clientNamespaces={web}", "defaultQuorum.namespace=redis"];
 
@@ -158,7 +160,7 @@ fn rights_are_granted_only_in_the_named_namespaces() {
         let rights = granted(&rendered(settings)).into_iter();
         rights.filter(|right| right.place == "everywhere" && right.what == "secrets").count()
     };
-    assert_eq!(everywhere(&[]), 0, "by default no Secret outside the release's namespace");
+    assert_eq!(everywhere(&[]), 0, "the default grants no Secret outside the release's namespace");
     assert_eq!((everywhere(&["quorumNamespaces={*}"]), everywhere(&["clientNamespaces={*}"])), (1, 1));
 }
 
@@ -185,7 +187,11 @@ fn leases_are_written_only_where_the_chart_says_so() {
         .filter(|right| right.who.starts_with("account") && written(right))
         .map(|right| right.place)
         .collect();
-    assert_eq!(places, ["redlock-system".to_owned(), "shop".to_owned()].into(), "and the operator's own Lease");
+    assert_eq!(
+        places,
+        ["redlock-system".to_owned(), "shop".to_owned()].into(),
+        "redlock-system has the operator's own Lease"
+    );
 }
 
 #[test]
@@ -208,7 +214,7 @@ fn user_roles_are_added_to_those_of_the_cluster_by_switch() {
             .collect()
     };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-    assert_eq!(aggregated_with(&[]), names(&["view", "edit"]), "nobody runs quorums or breaks locks by default");
+    assert_eq!(aggregated_with(&[]), names(&["view", "edit"]), "the default roles cannot run quorums or break locks");
     assert_eq!(aggregated_with(&["userRoles.aggregateLocks=false"]), names(&[]));
     let all = ["userRoles.aggregateQuorums=true", "userRoles.aggregateBreak=true"];
     assert_eq!(aggregated_with(&all), names(&["view", "edit", "admin", "break"]));
@@ -247,7 +253,7 @@ fn the_operators_image_can_be_named_by_its_digest() {
     assert_eq!(image(&["image.repository=a", "image.tag=v1"]), "a:v1");
 }
 
-/// The demands of Pod Security `restricted` that this pod does not meet.
+/// The requirements of Pod Security `restricted` that this pod does not meet.
 pub(crate) fn violations(spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |holds: bool, what: String| {
@@ -300,7 +306,9 @@ fn pods_of_the_chart_meet_pod_security_restricted() {
     assert_eq!(violations(&bare).len(), 6, "the check itself: {:?}", violations(&bare));
 }
 
-/// The policy on requests lets the operators of other installations through. It tells them by their right on the status.
+/// Checks how the policy on requests identifies the operators of other installations.
+///
+/// It admits them because of their right on the status.
 #[test]
 fn the_policy_tells_an_operator_by_a_right_of_the_chart() {
     let objects = rendered(&[]);

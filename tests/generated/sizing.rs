@@ -25,7 +25,7 @@ const BOTTOM: f64 = 300.0;
 const MOST: f64 = 320.0;
 /// Locks at the right of the picture.
 const LOCKS: f64 = 10_000.0;
-/// MiB, the limit of the chart.
+/// The memory limit of the chart, in MiB.
 const LIMIT: f64 = 256.0;
 
 /// Leaders are circles and other replicas are crosses, so the picture is readable without colour.

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use crate::{check, root};
 
-/// With the number of their blocks: one for each library, and one.
+/// The pages, each with the number of its blocks.
 const DOCUMENTS: [(&str, usize); 3] = [("docs/clients.md", 6), ("docs/go.md", 1), ("docs/run.md", 3)];
 const SOURCE: &str = "<!-- Code from ";
 
-/// The part of a program that is for readers.
+/// The part of a program that the pages contain.
 fn snippet(path: &str) -> String {
     let program = fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let lines = program.lines().skip_while(|line| !line.contains("[snippet]")).skip(1);

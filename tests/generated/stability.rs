@@ -11,7 +11,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The text between these two.
+/// The text between `begin` and `end`.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("docs/stability.md has no {begin:?}"));
     rest.split_once(end).map_or(rest, |(part, _)| part)
@@ -44,11 +44,11 @@ fn every_field_is_stable_or_provisional() {
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
         for part in ["spec", "status"] {
             for field in schema[part]["properties"].as_object().unwrap().keys() {
-                assert!(all.contains(&field.as_str()), "docs/stability.md does not say how stable {part}.{field} is");
+                assert!(all.contains(&field.as_str()), "docs/stability.md does not name {part}.{field}");
             }
         }
     }
-    // And nothing is promised that is not there.
+    // The page promises no field that does not exist.
     let fields: Vec<_> = api::crds().iter().map(|crd| serde_json::to_string(crd).unwrap()).collect();
     for name in named(stable).into_iter().filter(|name| !["spec", "status"].contains(name)) {
         let is_there = fields.iter().any(|text| text.contains(&format!("\"{name}\":")));

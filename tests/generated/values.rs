@@ -22,7 +22,7 @@ fn render(values: &Value, name: &str) -> String {
     text
 }
 
-/// The same values, but for one: that is not given, so it has its default.
+/// The values without this one, so that it has its default.
 fn without(values: &Value, path: &str) -> Value {
     let mut values = values.clone();
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
@@ -31,12 +31,12 @@ fn without(values: &Value, path: &str) -> Value {
     values
 }
 
-/// This value, and nothing else.
+/// Values with only this value.
 fn alone(path: &str, value: &Value) -> Value {
     path.rsplit('.').fold(value.clone(), |inner, name| json!({name: inner}))
 }
 
-/// In one of the files that give it another value than its default, or alone, the value makes a difference.
+/// Whether the value changes the rendered chart, in a file that changes it or alone.
 fn has_effect(value: &ChartValue, files: &[(&str, Value, String)], default: &str) -> bool {
     let pointer = format!("/{}", value.path.replace('.', "/"));
     files.iter().any(|(name, file, rendered)| {

@@ -1,4 +1,4 @@
-//! The version stands in Cargo.toml. Everything that repeats it says the same, and so do the names of images and the support matrix.
+//! The version stands in Cargo.toml. All repetitions of it must be equal. The names of images and the support matrix must be correct.
 
 use std::fs;
 
@@ -80,7 +80,7 @@ fn images_are_named_alike_everywhere() {
         assert!(!named.is_empty(), "{page} does not name {redis}");
         assert!(named.iter().all(|tag| format!("{redis}:{tag}") == api::DEFAULT_IMAGE), "{page}: {named:?}");
     }
-    // On Docker Hub a name without a registry means another image to each container runtime.
+    // Container runtimes resolve the name of an image without a registry differently.
     for folder in ["manifests/samples", "tests/chart"] {
         for file in fs::read_dir(root().join(folder)).unwrap() {
             let path = file.unwrap().path();

@@ -25,7 +25,7 @@ async fn code(connection: &mut MultiplexedConnection, command: &str) -> String {
 #[tokio::test]
 async fn nobody_can_keep_an_open_state_or_throw_data_away() {
     let quorum = Quorum::of(1).await;
-    // The operator has its one command of CONFIG only for a moment, whether or not it succeeds.
+    // The operator grants itself CONFIG SET only for the reload. It must lose this right even if the reload fails.
     let _ = quorum.servers[0].admin().await.reload_certificate("/nowhere", "/nowhere").await;
     for user in [OPERATOR_USER, PROBE_USER, locker().name(), client().name()] {
         let mut connection = quorum.servers[0].connect_as(user).await;
@@ -74,7 +74,7 @@ async fn a_lock_client_reaches_no_key_or_channel_outside_its_prefix() {
             "SUBSCRIBE KEY",
             "PUBLISH KEY v",
         ] {
-            // A script can neither name a foreign key nor use one that it has not named.
+            // A script can neither declare a foreign key nor use an undeclared one.
             let command = command.replace("KEY", key);
             assert_eq!(code(&mut connection, &command).await, "NOPERM", "{command}");
         }
@@ -85,7 +85,7 @@ async fn a_lock_client_reaches_no_key_or_channel_outside_its_prefix() {
             assert!(refused.to_string().contains("can't access"), "{call} {key}: {refused}");
         }
     }
-    // Its own keys, as Redisson uses them.
+    // The client can use Redisson's commands on its own keys.
     for command in [
         "HINCRBY shop/hash f 1",
         "HEXISTS shop/hash f",
@@ -187,12 +187,12 @@ async fn users_reach_only_what_they_need() {
     assert_eq!(code(&mut connection, "INFO server").await, "NOPERM");
     assert_eq!(code(&mut connection, &format!("DEL {own}")).await, "OK");
     let mut connection = server.connect_as(OPERATOR_USER).await;
-    assert_eq!(code(&mut connection, &format!("SET {own} v")).await, "NOPERM", "the operator's hand is not a locker");
+    assert_eq!(code(&mut connection, &format!("SET {own} v")).await, "NOPERM", "the operator's user cannot lock");
     assert_eq!(code(&mut connection, &format!("GET {own}")).await, "NOPERM");
     assert_eq!(code(&mut connection, &format!("PTTL {own}")).await, "NOPERM");
     let mut connection = server.connect_as(PROBE_USER).await;
     assert_eq!(code(&mut connection, "PING").await, "OK");
-    assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM", "closed, as every member starts");
+    assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM", "every member starts closed");
     let mut admin = server.admin().await;
     assert_eq!(admin.open(LEADER, &[probe()]).await, Ok(GuardedOutcome::Done));
     assert_eq!(code(&mut connection, "ECHO votes").await, "OK");
@@ -201,7 +201,7 @@ async fn users_reach_only_what_they_need() {
     assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM");
     let url = format!("redis://{}/", server.address());
     let mut nobody = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    assert_eq!(code(&mut nobody, "PING").await, "NOAUTH", "default is off");
+    assert_eq!(code(&mut nobody, "PING").await, "NOAUTH", "the default user is disabled");
 }
 
 #[tokio::test]
@@ -242,7 +242,7 @@ async fn a_wrong_password_never_connects_and_is_shown_nowhere() {
     let admin = AdminConnection::connect(&endpoint, clock, Duration::from_secs(5)).await;
     let text = format!("{admin:?} {member:?} {endpoint:?} {:?}", locker());
     assert!(!text.contains("horse") && text.contains("Refused"), "{text}");
-    // With a new password it connects: fenced, because the process has not been opened.
+    // It connects with the correct password, and is fenced because the process was not opened.
     member.set_endpoint(crate::server::endpoint(&server.address(), locker().name()));
     link.wait_for(|link| *link == Link::Fenced).await.unwrap();
 }

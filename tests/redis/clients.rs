@@ -1,7 +1,7 @@
 //! Lock clients that the package registries here do not have.
 //!
-//! The order of their commands comes from their sources, which are named with them. Here the user of `spec.clients`
-//! sends them. docs/clients.md describes the needs of each.
+//! Their commands and the order come from the sources of the libraries, which the comments name. The test sends them
+//! as a user of `spec.clients`. docs/clients.md describes the needs of each library.
 
 use crate::quorum::{LEADER, Quorum, fresh_value};
 use crate::server::{PREFIX, Server, client, locker, password};
@@ -21,19 +21,23 @@ struct Dialect {
     login: &'static str,
     /// The key that it uses for the lock `job`, within the client's prefix.
     key: &'static str,
-    /// Sent when it connects.
+    /// Commands that it sends on connect.
     connect: Steps,
     /// Commands that it sends on connect unless it is configured otherwise, and that are refused.
     ///
-    /// docs/clients.md has the configuration.
+    /// docs/clients.md has the configuration that disables them.
     refused: &'static [&'static str],
-    /// Takes a free lock, and from the second time on a lock of another client.
+    /// Commands of the first attempt, on a free lock.
+    ///
+    /// `taken` has those of a later attempt, on a lock of another client.
     take: Steps,
     taken: Steps,
-    /// Empty if it cannot.
+    /// Empty if the library cannot extend a lock.
     extend: Steps,
     release: Steps,
-    /// Releases a lock of another client. All libraries do so after a failed attempt, or late.
+    /// Commands that try to release a lock of another client.
+    ///
+    /// All libraries send them after a failed attempt, or after their own lock expired.
     release_others: Steps,
 }
 
@@ -63,12 +67,16 @@ const EVAL_RELEASE: Steps = &[("EVAL {release} 1 {key} {value}", "1")];
 const EVAL_RELEASE_OTHERS: Steps = &[("EVAL {release} 1 {key} {value}", "0")];
 const SHA_RELEASE: Steps = &[("EVALSHA {sha:{release}} 1 {key} {value}", "1")];
 const SHA_RELEASE_OTHERS: Steps = &[("EVALSHA {sha:{release}} 1 {key} {value}", "0")];
-/// StackExchange.Redis sends a script's text once, after loading it, and its hash from then on
-/// (StackExchange/StackExchange.Redis, src/StackExchange.Redis/RedisDatabase.cs, `ScriptEvalMessage`).
+/// The first release of StackExchange.Redis.
+///
+/// It loads a script and sends the text once. Later releases use the hash (StackExchange/StackExchange.Redis,
+/// src/StackExchange.Redis/RedisDatabase.cs, `ScriptEvalMessage`).
 const STACK_EXCHANGE_RELEASE: Steps =
     &[("SCRIPT LOAD {release}", "{sha:{release}}"), ("EVAL {release} 1 {key} {value}", "1")];
-/// The handshake of StackExchange.Redis: src/StackExchange.Redis/ServerEndPoint.cs, `HandshakeAsync`, `AutoConfigureAsync` and
-/// `GetTracerMessage`. It takes a refused ECHO for a failed login; without ECHO it sends PING.
+/// Refused commands in the handshake of StackExchange.Redis.
+///
+/// They are in src/StackExchange.Redis/ServerEndPoint.cs, `HandshakeAsync`, `AutoConfigureAsync` and `GetTracerMessage`. The
+/// library treats a refused ECHO as a failed login. If ECHO is disabled, it sends PING.
 const STACK_EXCHANGE_REFUSED: &[&str] = &[
     "CLIENT SETNAME worker",
     "CLIENT ID",
@@ -83,7 +91,7 @@ const STACK_EXCHANGE_REFUSED: &[&str] = &[
     "ECHO unique-id",
 ];
 
-/// The common part of most libraries: they log in, and run the published algorithm.
+/// The common commands of most libraries, which log in and run the published algorithm.
 const PLAIN: Dialect = Dialect {
     name: "",
     login: "AUTH {user} {password}",
@@ -164,7 +172,7 @@ const DIALECTS: &[Dialect] = &[
         name: "StackExchange.Redis",
         take: &[("SET {key} {value} EX 9 NX", "OK"), ("GET {key}", "{value}")],
         taken: &[("SET {key} {value} EX 9 NX", "nil")],
-        // Whole seconds by EXPIRE, others by PEXPIRE.
+        // It uses EXPIRE for whole seconds, and PEXPIRE for other times.
         extend: &[
             ("WATCH {key}", "OK"),
             ("GET {key}", "{value}"),
@@ -292,7 +300,7 @@ async fn clients_of_other_languages_and_the_operator_exclude_another() {
             speaker.go(dialect.taken).await;
             speaker.go(dialect.release_others).await;
         }
-        assert_eq!(quorum.release(&key, &ours).await, 3, "{}: the operator's key was not left alone", dialect.name);
+        assert_eq!(quorum.release(&key, &ours).await, 3, "{}: a client changed the operator's key", dialect.name);
     }
 }
 

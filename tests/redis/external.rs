@@ -119,12 +119,12 @@ pub(crate) fn claim(uid: &str, list: &str, ttl: u64) -> Claim {
     }
 }
 
-/// A claim in the first epoch, alone.
+/// The state in epoch 2, if the record keeps the claim and has no other quorum.
 fn stands() -> RecordState {
     RecordState { kept: true, epoch: 2, ..RecordState::default() }
 }
 
-/// No claim, in the first epoch, alone.
+/// The state in epoch 2, if the record does not keep the claim and has no other quorum.
 fn stands_not() -> RecordState {
     RecordState { epoch: 2, ..RecordState::default() }
 }
@@ -158,7 +158,7 @@ async fn rights_that_votes_need_are_checked_without_a_vote() {
         assert_eq!(found, missing, "{rules}");
     }
     let keys = master.as_owner("DBSIZE").await.unwrap();
-    assert_eq!(keys, redis::Value::Int(0), "the check writes nothing");
+    assert_eq!(keys, redis::Value::Int(0), "the check wrote a key");
     master.as_owner(&format!("ACL SETUSER {USER} allkeys -evalsha")).await.unwrap();
     assert_eq!(missing_rights(&mut watch).await, Err(MemberError::Fenced));
 }
@@ -240,7 +240,7 @@ async fn a_master_is_reached_by_name_and_by_either_kind_of_address() {
         let watch = AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await;
         assert_eq!(*watch.unwrap().run_id(), run_id, "{host}");
     }
-    // Without a password if none is required.
+    // A master that requires no password accepts a login without one.
     let endpoint = Endpoint { username: String::new(), password: Secret::new(""), ..master.endpoint() };
     assert!(AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.is_ok());
 }
@@ -254,7 +254,7 @@ async fn a_counter_is_raised_and_never_lowered() {
     master.as_owner("SCRIPT FLUSH").await.unwrap();
     assert_eq!(raise_counter(&mut watch, FencingToken::MAX).await, Ok(FencingToken::MAX));
     master.restart().await;
-    assert!(raise_counter(&mut watch, token(8)).await.is_err(), "the connection has ended with its process");
+    assert!(raise_counter(&mut watch, token(8)).await.is_err(), "the old connection must end with its process");
     assert_eq!(raise_counter(&mut master.watch().await, token(8)).await, Ok(token(8)));
 }
 
@@ -270,13 +270,13 @@ async fn operators_that_agree_see_each_other() {
     let (uid, name, list, ttl) = ("ours".into(), "locks/ours".into(), LIST.into(), Duration::from_secs(30));
     assert_eq!(*other, OtherClaim { uid, name, list, ttl, left: other.left });
     assert!(other.left <= Duration::from_secs(60) && other.left > Duration::from_secs(50), "{other:?}");
-    // It is on the record, and counts for other replicas of its operator when it has been on every member.
+    // The record has the claim, but `stood` needs a replica that found the claim on every member (`joined`).
     let state = master.claims(&ours).await;
     assert_eq!((state.kept, state.stood, state.others.len()), (true, false, 1));
     master.claims(&Claim { joined: true, ..ours.clone() }).await;
     master.claims(&ours).await;
-    assert!(master.claims(&ours).await.stood, "another replica that does not know yet changes nothing");
-    // A process that starts has no data.
+    assert!(master.claims(&ours).await.stood, "a replica without `joined` must not change `stood`");
+    // A restarted process has no data.
     master.restart().await;
     assert_eq!(master.read(&ours, false).await, stands_not());
 }
@@ -291,7 +291,7 @@ async fn a_newcomer_with_another_list_or_max_ttl_makes_no_claim() {
         assert_eq!((state.kept, state.others.len()), (false, 1));
         assert_eq!(master.claims(&ours).await, stands());
     }
-    // Alone it changes its own claim at once.
+    // An operator without others changes its own claim immediately.
     assert_eq!(master.claims(&Claim { generation: 2, ..claim("ours", LIST, 60) }).await, stands());
 }
 
@@ -302,12 +302,12 @@ async fn a_replica_that_lags_behind_changes_nothing() {
     master.claims(&newer).await;
     let older = claim("ours", LIST, 10);
     assert_eq!(master.claims(&older).await, stands_not());
-    assert_eq!(master.claims(&claim("ours", LIST, 30)).await, stands(), "the newer one is the same");
+    assert_eq!(master.claims(&claim("ours", LIST, 30)).await, stands(), "the newer claim has the same list and maxTTL");
     let theirs = async |master: &Master| master.read(&claim("theirs", LIST, 30), false).await.others[0].ttl;
     assert_eq!(theirs(&master).await, Duration::from_secs(30));
     let elsewhere = Claim { list: "x:1".into(), ..older };
-    assert!(!master.claims(&elsewhere).await.kept, "it votes with its old list no more");
-    // A later epoch is newer, whatever the generation.
+    assert!(!master.claims(&elsewhere).await.kept, "a replica with another list must not vote");
+    // A higher epoch is newer, even with a smaller generation.
     let epoch = Claim { epoch: 4, generation: 1, ..claim("ours", LIST, 20) };
     assert!(master.claims(&epoch).await.kept);
     assert_eq!(theirs(&master).await, Duration::from_secs(20));
@@ -361,7 +361,7 @@ async fn a_record_that_was_lost_begins_anew() {
     assert!(since > 0);
     assert_eq!(master.since(&ours, true).await, since);
     let next = Claim { epoch: 4, ..ours };
-    assert_eq!(master.since(&next, true).await, since, "through a change");
+    assert_eq!(master.since(&next, true).await, since, "a change must keep the time");
     tokio::time::sleep(Duration::from_millis(5)).await;
     master.as_owner("FLUSHALL").await.unwrap();
     let again = master.since(&next, true).await;

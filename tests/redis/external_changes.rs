@@ -50,24 +50,21 @@ async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
     let replies = ask(&new, vec![extend("a", &held), acquire("b", &later)]).await;
     assert!(matches!(replies[..], [Reply::Extended { .. }, Reply::Acquired { .. }]), "{replies:?}");
     let replies = ask(&other, vec![acquire("c", &later)]).await;
-    assert!(
-        matches!(replies[..], [Reply::Acquired { .. }]),
-        "an epoch of another quorum is another epoch: {replies:?}"
-    );
+    assert!(matches!(replies[..], [Reply::Acquired { .. }]), "the epochs of two quorums are independent: {replies:?}");
     // Commands other than votes still work.
     let release = Command::Release { key: "a".into(), value: held.clone() };
     assert_eq!(ask(&old, vec![release]).await, [Reply::Done(true)]);
 
-    // The claim expires, and the epoch stays.
+    // The claim expires, but the record keeps the epoch.
     let mut last = claim("theirs", LIST, 30);
     last.generation = 2;
     wait_until("the claim has run out", async || master.claims(&last).await.others.is_empty()).await;
     assert_eq!(ask(&old, vec![acquire("d", &later), extend("b", &later)]).await, refused);
     let state = master.claims(&claim("ours", LIST, 30)).await;
-    assert_eq!((state.kept, state.stood, state.epoch), (false, false, 3), "who lags behind makes no claim either");
+    assert_eq!((state.kept, state.stood, state.epoch), (false, false, 3), "a lagging replica must make no claim");
     assert!(master.claims(&next).await.kept);
 
-    // Only a restarted process has lost the record, and no lagging replica has admitted that process.
+    // Only a restarted process loses the record. In production no lagging replica has admitted that process.
     master.restart().await;
     wait_until("the next process does not know", async || {
         let answers = old.send(vec![acquire("a", &held)]).await;
@@ -95,16 +92,16 @@ async fn the_old_list_counts_through_the_pause_of_both_operators() {
     master.claims(&theirs).await;
     let pauses = |old: &Claim| Claim { epoch: 3, ended: false, ..old.clone() };
     let ended = |uid| Claim { epoch: 4, ..claim(uid, NEXT, 30) };
-    assert!(master.claims(&pauses(&ours)).await.kept, "what was promised lives");
-    assert!(master.claims(&theirs).await.kept, "the other operator is not stopped");
+    assert!(master.claims(&pauses(&ours)).await.kept, "the old list stays until its promises expire");
+    assert!(master.claims(&theirs).await.kept, "our pause must not stop the other operator");
     let state = master.claims(&ended("ours")).await;
-    assert_eq!((state.kept, state.others.len()), (false, 1), "it waits for the other one");
-    assert!(!master.claims(&pauses(&ours)).await.kept, "a replica that lags behind does not bring the old list back");
+    assert_eq!((state.kept, state.others.len()), (false, 1), "the change must wait for the other operator");
+    assert!(!master.claims(&pauses(&ours)).await.kept, "a lagging replica must not restore the old list");
     let state = master.claims(&theirs).await;
-    assert_eq!((state.kept, state.others.len()), (true, 0), "the claim of the old list is withdrawn");
+    assert_eq!((state.kept, state.others.len()), (true, 0), "our claim with the old list must be gone");
 
     assert!(master.claims(&pauses(&theirs)).await.kept);
-    assert!(!master.claims(&ended("ours")).await.kept, "their promises live");
+    assert!(!master.claims(&ended("ours")).await.kept, "our new list must wait for their promises");
     assert!(master.claims(&ended("theirs")).await.kept);
     assert!(master.claims(&ended("ours")).await.kept);
     assert!(!master.claims(&claim("late", LIST, 30)).await.kept);

@@ -28,7 +28,7 @@ async fn a_healthy_quorum_grants_renews_and_releases() {
     assert!(*valid_until > grant.valid_until);
     assert_eq!(*votes, Votes { yes: 3, of: 3 });
     assert_eq!(quorum.release("k", &value).await, 3);
-    assert_eq!(quorum.release("k", &value).await, 0, "idempotent");
+    assert_eq!(quorum.release("k", &value).await, 0, "a second release must delete nothing");
     quorum.is_empty().await;
 }
 
@@ -42,7 +42,7 @@ async fn with_frozen(size: usize, frozen: usize) {
     let refused = quorum.acquire("k", &other).await;
     assert!(matches!(refused, Acquire::HeldByOther { .. }), "{refused:?}");
     assert_eq!(quorum.release("k", &value).await, size - frozen);
-    // The releases wait behind their SETs.
+    // Each release follows its SET on the same connection.
     for index in 0..frozen {
         quorum.servers[index].thaw();
         quorum.has_voted(index).await;
@@ -84,8 +84,8 @@ async fn a_member_frozen_until_its_connection_ends_keeps_no_key() {
     quorum.servers[0].freeze();
     let mut link = quorum.members[0].link();
     let down = tokio::time::timeout(Duration::from_secs(10), link.wait_for(|link| matches!(link, Link::Down(_))));
-    down.await.expect("a silent connection is given up").unwrap();
-    // Released while there is no connection: the release is pending, and goes out on the next one.
+    down.await.expect("the silent connection was not closed").unwrap();
+    // Without a connection the release is pending. The member gets it on the next connection.
     assert_eq!(quorum.release("k", &value).await, 2);
     quorum.servers[0].thaw();
     quorum.is_empty().await;
@@ -103,7 +103,7 @@ async fn a_dead_member_fails_at_once_and_is_found_again() {
     assert_eq!(grant.votes.yes, 2);
     let (released, took) = timed(quorum.redlock.release(&quorum.electorate(), &"k".into(), &value)).await;
     assert_eq!(released.deleted, 2);
-    assert!(took < settings().node_timeout, "a dead member is not waited for: {took:?}");
+    assert!(took < settings().node_timeout, "it waited for a dead member: {took:?}");
     let [(name, MemberFailure::Member(MemberError::Unreachable(_)))] = &released.failures[..] else {
         panic!("{released:?}")
     };
@@ -145,13 +145,15 @@ async fn a_member_that_answers_late_is_released_in_order() {
         member.set_endpoint(crate::server::endpoint(&proxy.address, &user));
         let mut link = member.link();
         let down = link.wait_for(|link| !matches!(link, Link::Open(_)));
-        let _ = tokio::time::timeout(Duration::from_secs(10), down).await.expect("moved");
+        let _ = tokio::time::timeout(Duration::from_secs(10), down)
+            .await
+            .expect("the member did not leave its old address");
     }
     connected(&quorum.members[0]).await;
     connected(&quorum.members[1]).await;
     let outcome = quorum.acquire("k", &fresh_value()).await;
     assert!(matches!(outcome, Acquire::NoQuorum { refusals: 0, .. }), "{outcome:?}");
-    // The SETs arrive in a moment, the releases behind them.
+    // The SETs arrive late, and the releases after them.
     quorum.has_voted(0).await;
     quorum.has_voted(1).await;
     quorum.is_empty().await;
@@ -161,19 +163,19 @@ async fn a_member_that_answers_late_is_released_in_order() {
 async fn a_member_without_its_data_gives_no_second_majority() {
     let mut quorum = Quorum::of(3).await;
     let value = fresh_value();
-    // Held on 0 and 1. Then 1 loses its data.
+    // Members 0 and 1 have the key. Then member 1 loses its data.
     quorum.servers[2].freeze();
     quorum.granted("k", &value).await;
     quorum.servers[1].restart().await;
     quorum.servers[2].thaw();
-    // Opened without the operator: the vote is still one of a process that is not admitted.
+    // The test opens the process without an admission, so its vote must not count.
     quorum::open(&quorum.servers[1]).await;
     connected(&quorum.members[1]).await;
     wait_until("member 2 has executed its SET", async || !quorum.servers[2].keys().await.is_empty()).await;
     let outcome = quorum.acquire("k", &fresh_value()).await;
     assert!(matches!(outcome, Acquire::HeldByOther { refusals: 2, .. }), "{outcome:?}");
     assert_eq!(quorum.release("k", &value).await, 2);
-    // A new key: 1 does not count, 0 and 2 do.
+    // For a new key, the votes of members 0 and 2 count, and that of member 1 does not.
     let fresh = fresh_value();
     quorum.granted("k3", &fresh).await;
     quorum.servers[0].freeze();
@@ -241,7 +243,7 @@ async fn a_flood_of_attempts_on_a_frozen_member_leaves_no_key() {
     quorum.has_voted(0).await;
     quorum.is_empty().await;
     let counter = quorum.servers[0].admin().await.observe(&[]).await.unwrap().counter;
-    assert_eq!(counter.map(FencingToken::get), Some(500), "every SET was executed, and every release");
+    assert_eq!(counter.map(FencingToken::get), Some(500), "a SET was lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,7 +254,7 @@ async fn a_flood_of_attempts_on_an_abandoned_member_leaves_no_key() {
     let workers = (0..20).map(|worker| {
         let (quorum, link) = (Arc::clone(&quorum), link.clone());
         tokio::spawn(async move {
-            // Some attempts begin with the connection and end without it, some begin without it.
+            // The connection breaks during some attempts. Other attempts begin without a connection.
             let mut without_connection = 0;
             while without_connection < 5 {
                 let (key, value) = (format!("k{worker}"), fresh_value());
@@ -291,12 +293,12 @@ async fn a_stalled_connection_gets_pending_releases_when_it_continues() {
             tokio::task::yield_now().await;
         }
     }
-    assert!(member.outstanding() < ATTEMPTS, "the connection takes no more: {}", member.outstanding());
+    assert!(member.outstanding() < ATTEMPTS, "the connection accepted too many commands: {}", member.outstanding());
     quorum.servers[0].thaw();
     wait_until("every answer has come", async || member.outstanding() == 0).await;
     quorum.is_empty().await;
     let given_up = matches!(*member.link().borrow(), Link::Down(_));
-    assert!(!given_up, "it is the same connection");
+    assert!(!given_up, "the connection was replaced");
     let answered = futures::future::join_all(answers).await.into_iter().filter(Result::is_ok).count();
     assert!(answered > 1000 && answered < ATTEMPTS, "{answered}");
 }

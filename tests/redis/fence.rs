@@ -22,7 +22,7 @@ async fn a_process_is_fenced_from_its_start_until_it_is_opened() {
     assert!(observed.open_users.is_empty() && observed.is_master && !observed.append_only, "{observed:?}");
     assert_eq!((observed.epoch, observed.counter, &observed.maxmemory_policy[..]), (None, None, "noeviction"));
     let run_id = open(&server).await;
-    // The first command after the opening counts, on the connection that was there before.
+    // The old connection can vote immediately after the opening.
     let answers = voter.send(inspect()).await.unwrap();
     assert_eq!(answers.run_id, run_id);
     assert!(matches!(answers.replies[..], [Reply::State(_)]), "{answers:?}");
@@ -50,7 +50,7 @@ async fn a_restarted_process_is_fenced_and_its_votes_do_not_return() {
     let outcome = quorum.acquire("k", &fresh_value()).await;
     let Acquire::NoQuorum { failures, .. } = outcome else { panic!("{outcome:?}") };
     assert!(failures.contains(&("m0".into(), MemberFailure::NotAdmitted)), "{failures:?}");
-    // Once the new process is admitted it votes.
+    // The admitted process votes.
     quorum.electors[0].admitted = Some(new);
     let value = fresh_value();
     quorum.granted("k2", &value).await;
@@ -68,7 +68,9 @@ async fn opening_never_reaches_a_process_that_came_after_the_check() {
     server.restart().await;
     let opened = admin.open(LEADER, &[locker()]).await;
     assert!(matches!(opened, Err(MemberError::Unreachable(_))), "{opened:?}");
-    tokio::time::timeout(Duration::from_secs(5), admin.disconnected()).await.expect("the end is noticed");
+    tokio::time::timeout(Duration::from_secs(5), admin.disconnected())
+        .await
+        .expect("the connection did not report its end");
     assert!(matches!(admin.ping().await, Err(MemberError::Unreachable(_))));
     let mut admin = server.admin().await;
     assert_ne!(*admin.run_id(), checked);
@@ -85,7 +87,7 @@ async fn an_operator_with_an_older_epoch_can_neither_open_nor_close() {
     assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::Done));
     let mut new = server.admin().await;
     assert_eq!(new.raise_epoch(5).await, Ok(GuardedOutcome::Done));
-    // The new leader has cut the old one's connection, and another connection does not help it.
+    // The new leader closed the old leader's connection. A new connection of the old leader has no effect.
     assert!(old.ping().await.is_err());
     let mut old = server.admin().await;
     assert_eq!(old.open(4, &users).await, Ok(GuardedOutcome::EpochMoved));
@@ -94,7 +96,7 @@ async fn an_operator_with_an_older_epoch_can_neither_open_nor_close() {
     assert_eq!(new.open(5, &users).await, Ok(GuardedOutcome::Done));
     assert_eq!(old.close(4, &users).await, Ok(GuardedOutcome::EpochMoved));
     assert_eq!(new.observe(&names).await.unwrap().open_users, names);
-    // The same leader on another connection.
+    // The leader can raise its own epoch again.
     assert_eq!(new.raise_epoch(5).await, Ok(GuardedOutcome::Done));
 }
 
@@ -114,12 +116,12 @@ async fn closing_acts_on_open_connections_at_once() {
     let mut other = quorum.servers[0].admin().await;
     let mut admin = quorum.servers[0].admin().await;
     assert_eq!(admin.close(LEADER, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
-    assert!(other.ping().await.is_err(), "the operator's other connections are cut");
+    assert!(other.ping().await.is_err(), "the operator's other connection must end");
     assert!(admin.ping().await.is_ok());
     let outcome = quorum.acquire("k2", &fresh_value()).await;
     let fenced = ("m0".into(), MemberFailure::Member(MemberError::Fenced));
     assert_eq!(outcome, Acquire::NoQuorum { refusals: 0, failures: vec![fenced] });
-    // Opened again, without a new connection.
+    // The voter needs no new connection after the process is opened again.
     assert_eq!(admin.open(LEADER, &[locker()]).await, Ok(GuardedOutcome::Done));
     assert_eq!(quorum.release("k", &value).await, 1);
     quorum.is_empty().await;

@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{KeyPrefix, UserRule};
 use redlock_operator::redis_member::{GuardedOutcome, Secret};
 
-/// Another client of the same name, with keys elsewhere.
+/// Another client with the same name and another key prefix.
 fn another() -> UserRule {
     UserRule::client("billing", USERS, &KeyPrefix::parse("other/").unwrap(), &Secret::new("another"))
 }
@@ -27,7 +27,7 @@ async fn whoever_had_a_users_name_before_is_cut() {
     let mut before = server.connect_as(client().name()).await;
     assert!(set(&mut before, PREFIX).await.is_ok());
     let mut admin = server.admin().await;
-    // The same client again: its connection stays.
+    // Opening the same client again keeps its connection.
     assert_eq!(admin.open(LEADER, &[client()]).await, Ok(GuardedOutcome::Done));
     let both = client().accepting(&[crate::server::password(), Secret::new("another")]);
     assert_eq!(admin.open(LEADER, &[both]).await, Ok(GuardedOutcome::Done));
@@ -36,8 +36,8 @@ async fn whoever_had_a_users_name_before_is_cut() {
 
     assert_eq!(admin.open(LEADER, &[another()]).await, Ok(GuardedOutcome::Done));
     let error = set(&mut before, "other/").await.unwrap_err();
-    assert!(error.is_io_error(), "its connection has ended: {error}");
-    assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none(), "and it cannot come back");
+    assert!(error.is_io_error(), "its connection must end: {error}");
+    assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none(), "the old password must fail");
     let mut after = connect(&server, "another").await.unwrap();
     assert!(set(&mut after, "other/").await.is_ok());
     assert_eq!(set(&mut after, PREFIX).await.unwrap_err().code(), Some("NOPERM"));
@@ -55,10 +55,13 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     assert!(set(&mut before, PREFIX).await.unwrap_err().is_io_error());
     assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none());
     assert!(connect(&server, "anything").await.is_none());
-    assert!(set(&mut locking, PREFIX).await.is_ok(), "nobody else notices");
+    assert!(set(&mut locking, PREFIX).await.is_ok(), "other users must keep their connections");
     assert!(admin.observe(&[client().name()]).await.unwrap().open_users.is_empty());
-    assert!(!admin.users().await.unwrap().names.contains(&client().name().to_owned()), "it takes no room");
-    // It returns as another client.
+    assert!(
+        !admin.users().await.unwrap().names.contains(&client().name().to_owned()),
+        "the member must forget the user"
+    );
+    // A new client gets the same name.
     assert_eq!(admin.open(LEADER, &[another()]).await, Ok(GuardedOutcome::Done));
     assert!(set(&mut connect(&server, "another").await.unwrap(), "other/").await.is_ok());
 }

@@ -32,7 +32,7 @@ async fn a_foreign_redlock_client_contends_for_the_same_key() {
     assert!(!format!("{occupants:?}").contains("theirs"));
     let KeyState::String { value, .. } = &occupants[0].holder else { panic!("{occupants:?}") };
     assert_eq!(value.expose(), "theirs");
-    // They release like every Redlock library, and then the operator has to wait for their lock.
+    // They release their lock like every Redlock library. Until then the operator must wait.
     let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
     for client in &mut clients {
         let mut release = redis::cmd("EVAL");
@@ -42,7 +42,7 @@ async fn a_foreign_redlock_client_contends_for_the_same_key() {
     let ours = fresh_value();
     quorum.granted(&key, &ours).await;
     for client in &mut clients {
-        // A majority is enough for the grant. The last member can be slower.
+        // The grant needs only a majority, so the last member can get the key later.
         let mut get = redis::cmd("GET");
         get.arg(&key);
         let is_there = async || get.query_async::<Option<String>>(client).await.unwrap().is_some();
@@ -63,7 +63,7 @@ async fn foreign_shapes_are_seen_and_never_deleted() {
         ("EVAL", &["return redis.call('HSET', KEYS[1], 'uuid:1', 1)"][..]), // Redisson
     ] {
         for server in &quorum.servers {
-            // A client's user has no HSET, so an administrator makes the shapes.
+            // A client's user cannot use HSET, so an administrator creates the keys.
             let mut admin = server.connect_as("operator").await;
             let everything = redis::cmd("ACL").arg(&["SETUSER", "tester", "on", "nopass", "~*", "+@all"]).to_owned();
             everything.query_async::<()>(&mut admin).await.unwrap();
@@ -131,12 +131,12 @@ async fn a_sealed_key_is_not_extended_and_reports_its_time_to_live() {
     assert!(longest > TTL && longest <= TTL + Duration::from_secs(5), "{longest:?}");
     assert!(until > grant.valid_until + Duration::from_secs(4));
     let outcome = seal(5).await;
-    // Another majority can answer now, whose keys began a little later. Only a second delay would exceed this bound.
+    // Another majority can answer, whose keys expire slightly later. Only a second delay would exceed this bound.
     let Seal::Sealed { longest, .. } = outcome else { panic!("{outcome:?}") };
-    assert!(longest <= TTL + Duration::from_secs(5), "idempotent: {longest:?}");
+    assert!(longest <= TTL + Duration::from_secs(5), "a second seal must not add the delay again: {longest:?}");
     let outcome = quorum.redlock.extend(&quorum.electorate(), extension("k", &value, TTL, grant.valid_until)).await;
     assert!(matches!(outcome[..], [Extend::Refused { .. }]), "{outcome:?}");
-    assert_eq!(quorum.release("k", &value).await, 0, "the old value releases nothing");
+    assert_eq!(quorum.release("k", &value).await, 0, "the old value must release nothing");
     assert_eq!(quorum.release("k", &sealed).await, 3);
     assert_eq!(seal(0).await, Seal::Gone);
     quorum.is_empty().await;
@@ -160,7 +160,7 @@ async fn a_lost_key_is_repaired_within_its_validity_if_it_is_free() {
     assert!(matches!(keys[..], [(_, Some(ttl))] if ttl < TTL && ttl > TTL / 2), "{keys:?}");
     redis::cmd("SET").arg("k").arg("other").query_async::<()>(&mut locker).await.unwrap();
     assert!(repair().await.is_empty());
-    // The member's own clock decides: past the not-after nothing is set.
+    // The member sets no key if its own clock is after the request's `not_after`.
     redis::cmd("DEL").arg("k").query_async::<()>(&mut locker).await.unwrap();
     let mut stale = missing.clone();
     stale[0].clock.time.0 -= 60_000_000;

@@ -65,7 +65,7 @@ async fn a_program_locks_with_the_secret_of_its_client() {
         last = guard.token().get();
         let refused = quorum.acquire(&key, &fresh_value()).await;
         assert!(matches!(refused, redlock_operator::redlock::Acquire::HeldByOther { .. }), "{refused:?}");
-        // A majority has confirmed. Where the other attempt came first, there was nothing to delete.
+        // Only a majority has the key. On the third member the operator's attempt can come first, and leave nothing to delete.
         let release = guard.release().await;
         assert!(release.deleted() >= 1 && release.failures().is_empty(), "{release:?}");
     }
@@ -76,12 +76,12 @@ async fn a_program_locks_with_the_secret_of_its_client() {
     assert_eq!(client.lock("other/job").ttl(TTL).try_acquire().await.err(), Some(NotAcquired::Key));
     let most = Duration::from_secs(30);
     let too_long = client.lock(key.as_str()).ttl(most + Duration::from_millis(1)).try_acquire().await;
-    assert_eq!(too_long.err(), Some(NotAcquired::Ttl { most }), "the operator's fence outlasts no more");
+    assert_eq!(too_long.err(), Some(NotAcquired::Ttl { most }), "the operator's fence covers no longer ttl");
     client.close(TTL).await.unwrap();
     quorum.is_empty().await;
 }
 
-/// Its user can publish and subscribe within its prefix, as clients of Redisson do.
+/// A client's user can publish and subscribe within its prefix, which Redisson needs.
 #[tokio::test]
 async fn programs_with_a_clients_secret_receive_each_others_releases() {
     let quorum = Quorum::of(3).await;
@@ -99,10 +99,10 @@ async fn programs_with_a_clients_secret_receive_each_others_releases() {
     let guard = holder.lock(key.as_str()).ttl(TTL).try_acquire().await.unwrap();
     let waiting = key.clone();
     let task = tokio::spawn(async move { waiter.lock(waiting).ttl(TTL).wait(Duration::from_secs(60)).acquire().await });
-    // Otherwise it would pause for more than three seconds.
+    // After this number of refusals the pause between attempts is more than three seconds.
     refusals.wait_for(|count| *count >= 11).await.unwrap();
     let _ = guard.release().await;
-    let guard = timeout(Duration::from_secs(1), task).await.expect("it was told").unwrap().unwrap();
+    let guard = timeout(Duration::from_secs(1), task).await.expect("no release message arrived").unwrap().unwrap();
     let _ = guard.release().await;
 }
 
@@ -121,13 +121,17 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
     assert!(valid_until > before + TTL / 2 && valid_until < SystemClock.boottime() + TTL);
     assert!(
         valid_until.since(grant.valid_until) < Duration::from_secs(1),
-        "as the holder counts, but for the drift of what is left"
+        "the reader's validity must differ only by the drift of the remaining time"
     );
     let by_nonce: Nonce = value.expose()[..20].parse().unwrap();
-    assert_eq!(reader.read(key.as_str(), &Owner::Nonce(nonce)).await.reading, Reading::NotHeld, "another's");
+    assert_eq!(
+        reader.read(key.as_str(), &Owner::Nonce(nonce)).await.reading,
+        Reading::NotHeld,
+        "a nonce of another hold"
+    );
     let found = reader.read(key.as_str(), &Owner::Nonce(by_nonce)).await.reading;
     assert!(matches!(found, Reading::Held { .. }), "{found:?}");
-    // A frozen member gives no answer, and two of them leave no majority.
+    // One frozen member leaves a majority, and two do not.
     quorum.servers[0].freeze();
     assert!(matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }));
     quorum.servers[1].freeze();
@@ -153,7 +157,7 @@ async fn a_reader_sees_the_end_of_a_hold_that_nobody_renews() {
     while let Reading::Held { valid_until, .. } = reading_of(&reader, &key, &value).await {
         latest = latest.max(valid_until);
     }
-    assert!(SystemClock.boottime() > latest, "what was told never outlives the keys");
+    assert!(SystemClock.boottime() > latest, "a reported validity must end before the keys do");
     assert_eq!(reading_of(&reader, &key, &value).await, Reading::NotHeld);
 }
 
@@ -172,7 +176,7 @@ async fn a_reader_needs_both_lists_while_the_members_change() {
     quorum.granted(&key, &value).await;
     assert!(matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }));
     reader.update(&joint).unwrap();
-    // The joining members are fenced: they refuse a reader, which leaves three of five and three of three.
+    // The joining members are fenced, and refuse the reader. Three of five and three of three members are left.
     wait_until("a majority of both", async || matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }))
         .await;
     quorum.servers[0].freeze();
@@ -184,7 +188,7 @@ async fn a_reader_needs_both_lists_while_the_members_change() {
     wait_until("it is seen", async || matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. })).await;
 }
 
-/// Takes numbers of the counter, as fast as one connection permits.
+/// Increments the counter as fast as one connection permits.
 async fn takes_numbers(
     mut connection: redis::aio::MultiplexedConnection,
     mut stopped: tokio::sync::watch::Receiver<bool>,
@@ -208,7 +212,7 @@ async fn a_client_that_takes_many_numbers_makes_none_repeat() {
     wait_until("all members vote", async || program.voters() == 3).await;
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let mut hostile = Vec::new();
-    // One member alone runs ahead, then all of them, at different speeds.
+    // First one counter runs ahead, then all of them at different speeds.
     for server in [&quorum.servers[0], &quorum.servers[0], &quorum.servers[1], &quorum.servers[2]] {
         hostile.push(tokio::spawn(takes_numbers(server.connect_as(client().name()).await, stopped.clone())));
         let mut last = 0;
@@ -219,7 +223,7 @@ async fn a_client_that_takes_many_numbers_makes_none_repeat() {
             assert!(token > last, "{token} after {last}");
             last = token;
             quorum.release("k", &value).await;
-            // A program with only INCR can get no token, but never an old one.
+            // A program with only INCR can fail to get a token, but must not get an old one.
             match program.lock(format!("{PREFIX}k")).ttl(TTL).try_acquire().await {
                 Ok(guard) => {
                     assert!(guard.token().get() > last, "{} after {last}", guard.token());
@@ -230,7 +234,7 @@ async fn a_client_that_takes_many_numbers_makes_none_repeat() {
                 Err(error) => panic!("{error:?}"),
             }
         }
-        assert!(denied < 15, "with all members there it is not denied for long");
+        assert!(denied < 15, "every attempt failed although all members run");
     }
     stop.send(true).unwrap();
     for task in hostile {
@@ -282,6 +286,6 @@ async fn a_client_cannot_lower_delete_read_or_overflow_the_counter() {
         assert!(refused.contains("noperm") || refused.contains("can't"), "{command}: {answer:?}");
     }
     let value = fresh_value();
-    assert_eq!(quorum.granted("k", &value).await.token.get(), before.get() + 1, "it has not moved");
+    assert_eq!(quorum.granted("k", &value).await.token.get(), before.get() + 1, "the counter changed");
     quorum.release("k", &value).await;
 }

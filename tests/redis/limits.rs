@@ -46,7 +46,7 @@ async fn rest_of_output(mut stream: TcpStream) -> String {
     String::from_utf8_lossy(&words).into_owned()
 }
 
-/// Bytes of a field of INFO memory.
+/// The server's used memory in bytes, from INFO.
 async fn used_memory(server: &Server) -> u64 {
     let mut connection = server.connect_as(OPERATOR_USER).await;
     let info: String = redis::cmd("INFO").arg("memory").query_async(&mut connection).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_full_member_says_so_and_obeys_when_there_is_room() {
     let server = &quorum.servers[0];
     let mut stream = peer(server).await;
     let (mut written, mut size, mut refused) = (0, 1_000_000, false);
-    // Until the member refuses small values, too: a large one counts twice while it is received.
+    // Continues until the member refuses even small values. A large value needs twice its size while it is received.
     loop {
         let key = format!("{PREFIX}{written}");
         stream.write_all(&command(&["SET", &key, &"v".repeat(size), "PX", "6000"])).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_full_member_says_so_and_obeys_when_there_is_room() {
     let mut admin = server.admin().await;
     let load = admin.observe(&[]).await.unwrap().load;
     assert!(load.is_full(), "{load:?}");
-    // A transaction needs memory. Locks of other clients need none: they are extended and released as usual.
+    // A transaction needs memory. Extending and releasing the locks of other clients need none.
     assert_eq!(admin.close(LEADER, &[client()]).await, Err(MemberError::OutOfMemory));
     let mut other = server.connect_as(client().name()).await;
     let key = format!("{PREFIX}0");
@@ -133,7 +133,7 @@ async fn a_full_member_says_so_and_obeys_when_there_is_room() {
     assert_eq!(redis::cmd("DEL").arg(&key).query_async::<i64>(&mut other).await, Ok(1));
     drop(stream);
     let mut admin = server.admin().await;
-    // The pending replies end, and nothing follows.
+    // The values expire after 6 s, and the closed connection writes no more.
     wait_until("there is room again", async || !admin.observe(&[]).await.unwrap().load.is_full()).await;
     assert_eq!(admin.close(LEADER, &[client()]).await, Ok(GuardedOutcome::Done));
 }

@@ -1,5 +1,5 @@
 //! The Redlock engine and the fence against real `redis-server` processes on loopback: frozen, dead, silent, slow and
-//! forgetful ones. Needs `redis-server` 7.0 or later in the PATH (or its path in `REDIS_SERVER`).
+//! forgetful ones. They need `redis-server` 7.0 or later in the PATH (or its path in `REDIS_SERVER`).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

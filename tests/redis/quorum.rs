@@ -15,7 +15,9 @@ pub(crate) const TTL: Duration = Duration::from_secs(20);
 /// The operator's epoch.
 pub(crate) const LEADER: i64 = 3;
 
-/// Generous, because the machine can be busy. Assertions use it as the bound of steps that must not wait.
+/// Settings with a long node timeout, because the machine can be busy.
+///
+/// Assertions use the timeout as the limit of steps that must not wait.
 pub(crate) fn settings() -> Settings {
     Settings { node_timeout: Duration::from_millis(400), ..Settings::default() }
 }
@@ -57,7 +59,7 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Started, admitted, opened and connected.
+    /// Starts a quorum whose members are admitted, opened and connected.
     pub(crate) async fn of(size: usize) -> Self {
         Self::configured(size, "").await
     }

@@ -7,7 +7,7 @@ use redlock_operator::redis_member::acl::{OPERATOR_USER, UserRule};
 use redlock_operator::redis_member::{EPOCH_KEY, GuardedOutcome, Secret};
 use redlock_operator::redlock::TOKEN_KEY;
 
-/// A server whose readers are open, and a connection of one.
+/// Opens the reader on the server, and connects it.
 async fn looking(server: &Server) -> MultiplexedConnection {
     let mut admin = server.admin().await;
     assert_eq!(admin.open(LEADER, &[reader()]).await, Ok(GuardedOutcome::Done));
@@ -78,7 +78,7 @@ async fn a_reader_reads_only_values_and_times_below_its_prefix() {
     ] {
         assert_eq!(send(&mut connection, &command.replace('@', &own)).await, "NOPERM", "{command}");
     }
-    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "and the lock is untouched");
+    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "the lock changed");
 }
 
 #[tokio::test]
@@ -89,17 +89,21 @@ async fn a_reader_stays_through_epochs_of_operators_and_members() {
     let mut connection = looking(&quorum.servers[0]).await;
     let mut admin = quorum.servers[0].admin().await;
     assert_eq!(admin.raise_epoch(LEADER + 1).await, Ok(GuardedOutcome::Done));
-    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "another leader");
-    // The members change: the users of the next epoch are opened, and those of this one closed.
+    assert_eq!(
+        send(&mut connection, &format!("GET {own}")).await,
+        value.expose(),
+        "a new leader closed the connection"
+    );
+    // At a change of the members the operator opens the users of the next epoch, and closes those of this one.
     let next = [UserRule::locker(USERS + 1, &password())];
     assert_eq!(admin.open(LEADER + 1, &next).await, Ok(GuardedOutcome::Done));
     assert_eq!(admin.close(LEADER + 1, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
-    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "on the same connection");
+    assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "a new epoch closed the connection");
     let names = [locker().name().to_owned(), client().name().to_owned(), reader().name().to_owned()];
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(admin.observe(&names).await.unwrap().open_users, [reader().name()]);
-    assert_eq!(admin.users().await.unwrap().highest_epoch(), Some(USERS + 1), "it has none");
-    // It is closed together with the member, which can have lost locks, and opened together with it.
+    assert_eq!(admin.users().await.unwrap().highest_epoch(), Some(USERS + 1), "a reader has no epoch");
+    // The operator closes and opens the reader with the member, because the member can have lost locks.
     assert_eq!(admin.close(LEADER + 1, &[reader()]).await, Ok(GuardedOutcome::Done));
     assert_eq!(send(&mut connection, &format!("GET {own}")).await, "NOPERM");
     assert_eq!(send(&mut connection, "PING").await, "PONG");
@@ -119,7 +123,7 @@ async fn a_reader_is_cut_when_its_client_goes_or_may_write() {
     assert_eq!(send(&mut connection, &own).await, "cut");
     let url = format!("redis://{}:{}@{}/", reader().name(), password().expose().replace(' ', "%20"), server.address());
     assert!(redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.is_err());
-    // The client of the same name with write access is another user.
+    // The client with the same name and write access is another user.
     let mut writer = server.connect_as(client().name()).await;
     assert_eq!(send(&mut writer, &format!("SET {PREFIX}job v")).await, "ok");
 }
@@ -135,15 +139,15 @@ async fn a_reader_goes_on_while_passwords_are_rotated() {
     let mut admin = server.admin().await;
     let changed = admin.set_passwords(LEADER, &both, &[reader().accepting(&both)], false).await;
     assert_eq!(changed, Ok(GuardedOutcome::Done));
-    assert_eq!(send(&mut connection, &own).await, "nil", "with the old one");
+    assert_eq!(send(&mut connection, &own).await, "nil", "the old password");
     let url = format!("redis://{}:new@{}/", reader().name(), server.address());
     let mut newer = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    assert_eq!(send(&mut newer, &own).await, "nil", "with the new one");
-    // A new leader that opens users during this ends no connection.
+    assert_eq!(send(&mut newer, &own).await, "nil", "the new password");
+    // A new leader that opens users during the rotation closes no connection.
     assert_eq!(admin.open(LEADER, &[reader().accepting(&both)]).await, Ok(GuardedOutcome::Done));
     for connection in [&mut connection, &mut newer] {
         assert_eq!(send(connection, &own).await, "nil");
     }
     let mut hand = server.connect_as(OPERATOR_USER).await;
-    assert_eq!(send(&mut hand, &own).await, "NOPERM", "the operator's hand looks at no lock");
+    assert_eq!(send(&mut hand, &own).await, "NOPERM", "the operator's user cannot read locks");
 }

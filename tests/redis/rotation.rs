@@ -35,22 +35,22 @@ async fn a_password_is_added_quietly_and_its_removal_ends_connections() {
     let both = [password(), new()];
     let users = [locker().accepting(&both)];
     let stale = admin.set_passwords(2, &both, &users, true).await;
-    assert_eq!(stale, Ok(GuardedOutcome::EpochMoved), "a former leader changes nothing");
+    assert_eq!(stale, Ok(GuardedOutcome::EpochMoved), "a former leader must change nothing");
     assert_eq!(admin.set_passwords(3, &both, &users, false).await, Ok(GuardedOutcome::Done));
-    assert!(set(&mut holder).await.is_ok(), "a holder notices nothing");
+    assert!(set(&mut holder).await.is_ok(), "the holder must keep its connection");
     for known in both {
         let observed = connect(&server, OPERATOR_USER, known).await.unwrap().observe(&[locker().name()]).await.unwrap();
-        assert_eq!(observed.open_users, [locker().name()], "what a user may do has not changed");
+        assert_eq!(observed.open_users, [locker().name()], "the open users must stay the same");
     }
 
     let mut admin = connect(&server, OPERATOR_USER, new()).await.unwrap();
     let users = [locker().accepting(&[new()])];
     assert_eq!(admin.set_passwords(3, &[new()], &users, true).await, Ok(GuardedOutcome::Done));
-    assert!(set(&mut holder).await.is_err(), "it came with the old password");
+    assert!(set(&mut holder).await.is_err(), "a connection with the old password must end");
     for user in [OPERATOR_USER, locker().name()] {
         let old = connect(&server, user, password()).await.unwrap_err();
         assert_eq!(old, MemberError::Refused, "{user}");
     }
     let observed = admin.observe(&[locker().name()]).await.unwrap();
-    assert_eq!(observed.open_users, [locker().name()], "this connection has stayed, and the user is open");
+    assert_eq!(observed.open_users, [locker().name()], "this connection and the open user must stay");
 }

@@ -71,14 +71,14 @@ impl Server {
         let elsewhere = |line: &&str| !["port", "bind", "dir", "aclfile"].contains(&line.split(' ').next().unwrap());
         let conf: Vec<&str> = conf.lines().filter(elsewhere).collect();
         std::fs::write(directory.join("redis.conf"), conf.join("\n")).unwrap();
-        // Bound for a moment, so that the port is free. `ready` reports a lost race.
+        // The listener finds a free port. If another process takes the port, `ready` reports it.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut server = Self { child: spawn(port, &directory), port, directory };
         server.ready().await;
         server
     }
 
-    /// The process dies, and another one starts at its address.
+    /// Kills the process, and starts another one at its address.
     pub(crate) async fn restart(&mut self) {
         self.kill();
         self.child = spawn(self.port, &self.directory);
@@ -90,12 +90,12 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// SIGSTOP: alive, connected, silent.
+    /// Stops the process by SIGSTOP. It keeps its connections and does not answer.
     pub(crate) fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// SIGCONT.
+    /// Continues the process by SIGCONT.
     pub(crate) fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -133,7 +133,7 @@ impl Server {
         let mut found = Vec::new();
         for key in keys.into_iter().filter(|key| !key.starts_with('#')) {
             match redis::cmd("PTTL").arg(&key).query_async::<i64>(&mut operator).await.unwrap() {
-                // Expired in between.
+                // The key expired after KEYS.
                 -2 => {}
                 millis => found.push((key, u64::try_from(millis).ok().map(Duration::from_millis))),
             }

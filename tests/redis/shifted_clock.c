@@ -1,6 +1,6 @@
-/* Preloaded into a redis-server under test: shifts its wall clock by the number of milliseconds in the file $CLOCK_OFFSET_FILE,
- * read anew at every call, and leaves CLOCK_MONOTONIC and CLOCK_BOOTTIME alone. Raw system calls, because Redis' allocator reads
- * the clock before a library could look up the functions that it replaces. */
+/* A library for LD_PRELOAD in tests. It shifts the program's wall clock by the milliseconds in the file $CLOCK_OFFSET_FILE, which it
+ * reads at every call. It does not change CLOCK_MONOTONIC and CLOCK_BOOTTIME. It uses raw system calls, because Redis' allocator reads
+ * the clock before a library can look up the functions that it replaces. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

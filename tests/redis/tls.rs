@@ -95,7 +95,7 @@ async fn connect(endpoint: &Endpoint) -> Result<AdminConnection, MemberError> {
     AdminConnection::connect(endpoint, Arc::new(SystemClock), Duration::from_secs(2)).await
 }
 
-/// A clock that stands still.
+/// A clock that always shows the same time.
 #[derive(Debug)]
 struct At(i64);
 
@@ -105,7 +105,9 @@ impl TimeProvider for At {
     }
 }
 
-/// The operator issues certificates by the API server's clock, and its own machine's clock can be wrong by any amount.
+/// The operator uses the API server's clock for certificates.
+///
+/// The clock of its own machine can be wrong.
 #[tokio::test]
 async fn certificates_are_verified_by_the_given_clock() {
     const YEAR: i64 = 365 * 86_400;
@@ -121,7 +123,7 @@ async fn certificates_are_verified_by_the_given_clock() {
         let refused = connect(&at(wrong)).await;
         assert!(matches!(refused, Err(MemberError::Untrusted(_))), "{refused:?}");
     }
-    // A certificate that this machine's clock would refuse, from a cluster whose clock is a year behind.
+    // This certificate is from a cluster whose clock is a year behind. It has expired by this machine's clock.
     let past = issue::authority("q", now() - YEAR).unwrap();
     let expired = issue::certificate(&past, &[NAME.to_owned()], now() - YEAR).unwrap();
     put(&server.directory, &expired);
@@ -153,9 +155,9 @@ async fn authority_and_name_are_checked_before_the_password_is_sent() {
         assert!(matches!(refused, Err(MemberError::Untrusted(_))), "{refused:?}");
     }
     let plain = connect(&server.plain(OPERATOR_USER)).await;
-    assert!(plain.is_err(), "plain TCP is refused: {plain:?}");
+    assert!(plain.is_err(), "the server accepted plain TCP: {plain:?}");
 
-    // The other direction: a server without TLS never answers the greeting, and receives nothing else.
+    // A server without TLS never answers the TLS greeting, and receives nothing else.
     let without = crate::server::Server::start().await;
     let refused = connect(&Endpoint { address: without.address(), ..right }).await;
     assert!(refused.is_err(), "{refused:?}");
@@ -183,9 +185,9 @@ async fn a_new_certificate_is_served_by_the_same_process() {
     let after = connect(&right).await.unwrap();
     assert_eq!(after.certificate(), Some(fingerprint(&second, &authority)));
     assert_eq!(*after.run_id(), run_id);
-    assert!(voter.send(Vec::new()).await.is_ok() && !link.has_changed().unwrap(), "the connections went on");
+    assert!(voter.send(Vec::new()).await.is_ok() && !link.has_changed().unwrap(), "a connection ended");
 
-    // Half of a pair: refused, and the earlier certificate is served.
+    // The server refuses a certificate without its key, and continues with the earlier pair.
     let third = issued(&authority);
     std::fs::write(server.directory.join("tls.crt"), third.certificate).unwrap();
     assert!(server.reload(&mut admin).await.is_err());

@@ -19,7 +19,7 @@ async fn tokens_rise_through_frozen_members_and_the_loss_of_one() {
     let mut last = FencingToken::ZERO;
     for turn in 0..12 {
         if turn == 6 {
-            // Lost and restored as an admission does it: from the highest of a majority of the others, then open.
+            // The restarted member loses its counter. An admission sets it to the highest counter of the others, and then opens.
             quorum.servers[0].restart().await;
             let mut highest = FencingToken::ZERO;
             for server in &quorum.servers[1..] {
@@ -28,7 +28,7 @@ async fn tokens_rise_through_frozen_members_and_the_loss_of_one() {
             let mut admin = quorum.servers[0].admin().await;
             assert_eq!(admin.raise_epoch(LEADER).await, Ok(GuardedOutcome::Done));
             assert_eq!(admin.restore_counter(highest).await, Ok(highest));
-            assert_eq!(admin.restore_counter(FencingToken::ZERO).await, Ok(highest), "never lowered");
+            assert_eq!(admin.restore_counter(FencingToken::ZERO).await, Ok(highest), "the counter must not fall");
             assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
             quorum.electors[0].admitted = Some(admin.run_id().clone());
             connected(&quorum.members[0]).await;
@@ -132,7 +132,9 @@ async fn restart(quorum: &mut Quorum, server: usize, floor: FencingToken) {
     connected(&quorum.members[server]).await;
 }
 
-/// Grants locks by each majority, to the operator and to a client with INCR only, while tokens rise. Returns the last token.
+/// Checks that tokens rise over grants by each majority, and returns the last token.
+///
+/// The grants alternate between the operator and a client with INCR only.
 async fn tokens_rise(quorum: &Quorum, mut last: FencingToken) -> FencingToken {
     let direct = Redlock::new(Arc::new(SystemClock), settings()).with_token_reach(1_000);
     for away in 0..quorum.servers.len() {
@@ -172,13 +174,13 @@ async fn tokens_rise_after_an_upgrade_from_millisecond_counters() {
     }
     let value = fresh_value();
     let held = quorum.granted("held", &value).await;
-    assert!(held.token.get() < now() / 100, "in milliseconds: {}", held.token);
+    assert!(held.token.get() < now() / 100, "the counter is not in milliseconds: {}", held.token);
     let mut last = held.token;
     for server in 0..3 {
-        // Held locks are lost on it, and stay on the two others.
+        // The restarted member loses the held locks, and the two others keep them.
         restart(&mut quorum, server, last).await;
         last = tokens_rise(&quorum, last).await;
-        assert!(last.get() > now() / 2, "in microseconds: {last}");
+        assert!(last.get() > now() / 2, "the counter is not in microseconds: {last}");
         if server == 0 {
             let extension = ExtendRequest {
                 key: "held".into(),
@@ -202,7 +204,7 @@ async fn after_a_clock_that_was_ahead_tokens_still_rise() {
         server.admin().await.restore_counter(token(ahead)).await.unwrap();
     }
     let last = tokens_rise(&quorum, token(ahead)).await;
-    // The clock is correct again, and the floor is unknown: the counters of the others are enough.
+    // The clock is correct again, and there is no floor. The counters of the others are enough.
     restart(&mut quorum, 0, FencingToken::ZERO).await;
     tokens_rise(&quorum, last).await;
     quorum.is_empty().await;

@@ -27,7 +27,7 @@ use tokio::{
 
 /// The token that the operator grants.
 pub(crate) const TOKEN: i64 = 1_795_284_168_033_127;
-/// With what its value begins.
+/// The first part of the lock's value.
 pub(crate) const NONCE: &str = "0102030405060708090a";
 pub(crate) const TTL: Duration = Duration::from_secs(8);
 
@@ -45,12 +45,12 @@ pub(crate) enum Operator {
 #[derive(Debug)]
 struct World {
     operator: Operator,
-    /// Added to the clock of the API server, in seconds.
+    /// The error of the API server's clock in seconds.
     ahead: i64,
     claim: Option<Value>,
     /// Token of the next grant.
     token: i64,
-    /// Nothing is answered, and watches are silent.
+    /// The server answers no request, and its watches send no events.
     is_away: bool,
     version: u64,
     watchers: Vec<mpsc::UnboundedSender<Bytes>>,
@@ -61,7 +61,7 @@ struct World {
     stepped_down: Option<String>,
     /// Requests to create a claim.
     creations: usize,
-    /// How many of them are carried out and answered with an error.
+    /// The number of first creations that succeed but are answered with an error.
     unanswered: usize,
 }
 
@@ -116,7 +116,7 @@ impl ApiServer {
         self.port
     }
 
-    /// The file that leads here.
+    /// Writes a kubeconfig for this server, and returns its path.
     pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
         let path = folder.join("kubeconfig");
         let config = json!({
@@ -140,34 +140,34 @@ impl ApiServer {
         self.world.lock().unwrap().released
     }
 
-    /// The reason with which the holder was asked to step down.
+    /// The reason of the request to step down, if there was one.
     pub(crate) fn stepped_down(&self) -> Option<String> {
         self.world.lock().unwrap().stepped_down.clone()
     }
 
-    /// The first creations are carried out, and their answers are lost.
+    /// Lets this number of first creations succeed with a lost answer.
     pub(crate) fn lose_answers(&self, creations: usize) {
         self.world.lock().unwrap().unanswered = creations;
     }
 
-    /// How often a claim was to be created.
+    /// The number of requests to create a claim.
     pub(crate) fn creations(&self) -> usize {
         self.world.lock().unwrap().creations
     }
 
-    /// A silent operator grants the claim now.
+    /// Makes a silent operator grant the claim.
     pub(crate) fn grant(&self) {
         let mut world = self.world.lock().unwrap();
         world.operator = Operator::Grants;
         world.grant();
     }
 
-    /// The API server does not answer from now on, or answers again.
+    /// Stops or resumes the answers of the API server.
     pub(crate) fn set_away(&self, is_away: bool) {
         self.world.lock().unwrap().is_away = is_away;
     }
 
-    /// The operator has elected a pod.
+    /// Publishes this pod as the leader of an election.
     pub(crate) fn elect(&self, pod: &str, pod_uid: &str, token: i64) {
         let mut world = self.world.lock().unwrap();
         let until = text(now() + TTL);
@@ -184,12 +184,12 @@ impl ApiServer {
         world.change(|_| ());
     }
 
-    /// From now on nothing is published any more.
+    /// Stops the publication of renewals.
     pub(crate) fn stop_renewing(&self) {
         self.world.lock().unwrap().renews = false;
     }
 
-    /// The operator begins to end the hold.
+    /// Begins the end of the hold, like the operator.
     pub(crate) fn end_hold(&self) {
         let mut world = self.world.lock().unwrap();
         world.renews = false;
@@ -221,7 +221,7 @@ fn condition(status: &str, reason: &str) -> Value {
 }
 
 impl World {
-    /// As a write of the operator: everybody who watches sees it.
+    /// Changes the claim like a write of the operator, and notifies the watches.
     fn change(&mut self, how: impl FnOnce(&mut Value)) {
         let Some(mut claim) = self.claim.take() else { return };
         how(&mut claim);
@@ -236,10 +236,10 @@ impl World {
         self.watchers.retain(|watcher| watcher.send(event.clone()).is_ok());
     }
 
-    /// A watch that begins now.
+    /// The body of a new watch.
     fn watched(&mut self) -> Body {
         let (watcher, events) = mpsc::unbounded_channel();
-        // The watch repeats objects of the list, which is harmless.
+        // The watch repeats the objects of the list, which clients tolerate.
         if let Some(claim) = &self.claim {
             let _ = watcher.send(Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": claim}))));
         }
@@ -251,7 +251,7 @@ impl World {
         Body::from_stream(Box::pin(events))
     }
 
-    /// Carries a creation out, and loses the answer if the test wants that.
+    /// Creates the claim, and replaces the answer by an error if the test requires it.
     fn create(&mut self, mut claim: Value) -> (StatusCode, Value) {
         let failure =
             |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});

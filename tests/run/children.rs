@@ -12,7 +12,9 @@ use crate::servers::Servers;
 
 const WORKS: &str = "touch ready; while :; do sleep 0.05; done";
 
-/// The client of the API server waits for its plugin on another thread. A helper of the plugin keeps its output open for longer.
+/// The client of the API server waits for its plugin on another thread.
+///
+/// A helper process keeps the plugin's output open for longer.
 #[test]
 fn a_credential_plugin_is_reaped_by_the_client_that_started_it() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
@@ -33,7 +35,7 @@ fn a_credential_plugin_is_reaped_by_the_client_that_started_it() {
     run.env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
     let running = place.started(run);
     let before = server.heartbeats();
-    // Each of them needs the plugin again, because its tokens have expired.
+    // Each heartbeat needs the plugin again, because its tokens have expired.
     until("heartbeats continue", || server.heartbeats() >= before + 3);
     signal(running.pid(), "TERM");
     let (code, errors) = running.end();
@@ -46,7 +48,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// As `kubectl exec` leaves processes behind: their parent ends, and the kernel gives them to process 1.
+/// `kubectl exec` can leave orphans, and the kernel makes them children of process 1.
 #[test]
 fn the_first_process_of_a_container_reaps_orphans() {
     let (servers, place) = (Servers::start(3), Place::new());
@@ -63,11 +65,11 @@ fn the_first_process_of_a_container_reaps_orphans() {
     let running = place.started(container);
     let first = children(running.pid());
     let [first] = first[..] else { panic!("{first:?}") };
-    assert_eq!(children(first).len(), 1, "the guard");
+    assert_eq!(children(first).len(), 1, "the guard is not the only child");
     let mut enter = Command::new("nsenter");
     enter.args(["--target", &first.to_string(), "--user", "--preserve-credentials", "--pid"]);
     let status = enter.args(["sh", "-c", "sleep 0.5 >&- 2>&- &"]).status().unwrap();
-    assert!(status.success(), "nsenter of util-linux");
+    assert!(status.success(), "nsenter of util-linux is needed");
     until("the orphan is a child of process 1", || children(first).len() == 2);
     until("the orphan is reaped", || children(first).len() == 1);
 }

@@ -25,7 +25,7 @@ fn run(place: &Place, server: &ApiServer, options: &[&str], script: &str) -> Com
 #[test]
 fn a_claim_is_made_followed_and_released() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    // Longer than one ttl: the command goes on because the status says so.
+    // The command runs for longer than one ttl, which needs a renewed validity in the status.
     let script = "echo $REDLOCK_TOKEN; sleep 9; exit 5";
     let output = run(&place, &server, &["--priority", "3", "--max-hold", "1h"], script).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{output:?}");
@@ -37,11 +37,11 @@ fn a_claim_is_made_followed_and_released() {
     assert_eq!((&spec["key"], &spec["priority"]), (&json!("reindex"), &json!(3)));
     assert_eq!((&spec["maxHold"], &spec["claim"]["heartbeat"]), (&json!("1h"), &json!("4s")));
     assert!(spec["ttlAfterFinished"].is_string() && spec["claim"]["identity"].is_string(), "{spec}");
-    assert!(server.heartbeats() >= 5, "three for each 4 s: {}", server.heartbeats());
+    assert!(server.heartbeats() >= 5, "fewer heartbeats than three in 4 s: {}", server.heartbeats());
     assert!(server.was_released());
 }
 
-/// It would wait for a lock that is released after its own end.
+/// The inner run would wait for a lock that the outer run releases only after the inner run ends.
 #[test]
 fn a_run_inside_another_does_not_wait_for_its_own_lock() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 0), Servers::start(3), Place::new());
@@ -77,7 +77,7 @@ fn a_command_ends_before_what_was_published_last() {
 fn a_hold_that_the_operator_ends_ends_the_command() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let script = "trap ': >asked; exit 0' TERM; touch ready; while :; do sleep 0.05; done";
-    // With the shortest ttl the grace is 250 ms, in which a shell on a busy machine gets no processor.
+    // With the shortest ttl the grace is 250 ms, which is too short for a shell on a busy machine.
     let options = ["--ttl", "24s", "--grace", "2s"];
     let child = run(&place, &server, &options, script).stderr(Stdio::piped()).spawn().unwrap();
     until("the command is ready", || place.folder.join("ready").exists());
@@ -111,7 +111,7 @@ pub(crate) fn secret(place: &Place, ports: &[u16]) -> String {
     folder.to_str().unwrap().to_owned()
 }
 
-/// The API server's clock is wrong by 30 s, and so would be what is read from the status.
+/// The API server's clock is wrong by 30 s, so the validity in the status is useless.
 #[test]
 fn the_members_tell_what_is_left_whatever_clocks_say() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 30), Servers::start(3), Place::new());
@@ -125,12 +125,14 @@ fn the_members_tell_what_is_left_whatever_clocks_say() {
         renew();
         place.folder.join("ready").exists() && now().since(begun) > TTL
     });
-    assert!(!place.alive().is_empty(), "the command goes on");
+    assert!(!place.alive().is_empty(), "the command has ended");
     place.ends_before_the_lock(&servers);
     assert_eq!(child.wait().unwrap().code(), Some(123));
 }
 
-/// The claim is created and the answer is lost: the same claim is found by its name, and no second one waits in the queue.
+/// The API server creates the claim, but its answer is lost.
+///
+/// `redlock run` finds the same claim by its name, and queues no second one.
 #[test]
 fn a_creation_without_an_answer_leaves_one_claim() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
@@ -141,7 +143,9 @@ fn a_creation_without_an_answer_leaves_one_claim() {
     assert!(server.creations() >= 2 && server.was_released(), "{errors}");
 }
 
-/// Every answer is lost: the claim that exists all the same is deleted, and the exit code is not that of a lock that is taken.
+/// The API server creates the claim, but all answers are lost.
+///
+/// `redlock run` deletes the claim. Its exit code differs from that of a taken lock.
 #[test]
 fn a_claim_whose_creation_had_no_answer_is_deleted() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
@@ -154,7 +158,7 @@ fn a_claim_whose_creation_had_no_answer_is_deleted() {
     assert!(server.creations() > 1 && server.claim().is_none() && !place.folder.join("ran").exists());
 }
 
-/// Its first answer comes when the API server is back, within the wait.
+/// The API server answers again within the time of `--wait`.
 #[test]
 fn an_api_server_that_is_away_is_waited_for() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
@@ -169,7 +173,9 @@ fn an_api_server_that_is_away_is_waited_for() {
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]));
 }
 
-/// As with kubectl. The variable names a proxy that does not answer.
+/// Like kubectl, `redlock run` uses no proxy for this machine.
+///
+/// The variables name a proxy that does not answer.
 #[test]
 fn an_api_server_on_this_machine_is_reached_without_the_proxy() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
@@ -181,7 +187,7 @@ fn an_api_server_on_this_machine_is_reached_without_the_proxy() {
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]), "{output:?}");
 }
 
-/// Every claim waits for its first answer, so a short wait is not reported.
+/// Every claim waits for the operator's first answer, so `redlock run` does not report a short wait.
 #[test]
 fn a_lock_that_is_granted_at_once_causes_no_message() {
     let (server, place) = (ApiServer::start(Operator::Silent, 0), Place::new());
@@ -191,13 +197,13 @@ fn a_lock_that_is_granted_at_once_causes_no_message() {
     until("the operator has its time", || now().since(created) > Duration::from_millis(300));
     server.grant();
     let output = child.wait_with_output().unwrap();
-    // A slow machine can pass the time in which a wait is quiet.
+    // On a slow machine the wait can last so long that it is reported.
     if now().since(created) < Duration::from_secs(1) {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     }
 }
 
-/// An operator that says nothing is no other holder.
+/// Without an answer of the operator, `redlock run` must not report another holder.
 #[test]
 fn a_silent_operator_is_an_error_of_its_own() {
     let (server, place) = (ApiServer::start(Operator::Silent, 0), Place::new());
@@ -209,7 +215,7 @@ fn a_silent_operator_is_an_error_of_its_own() {
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
 }
 
-/// A closed or full standard error changes no exit code.
+/// A full standard error must not change the exit code.
 #[test]
 fn a_standard_error_that_takes_nothing_stops_nothing() {
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

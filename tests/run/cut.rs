@@ -14,9 +14,9 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passes {
     All,
-    /// Members get requests, and their answers are lost.
+    /// Members receive requests, and their answers are lost.
     RequestsOnly,
-    /// As behind a cut cable: connections stay open, and nothing comes through.
+    /// Connections stay open, and no data passes, as with a cut cable.
     Nothing,
 }
 
@@ -26,7 +26,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// One address in front of each member.
+/// Proxies with one address for each member.
 pub(crate) struct Network {
     shared: Arc<Shared>,
     ports: Vec<u16>,
@@ -43,7 +43,7 @@ impl Network {
         &self.ports
     }
 
-    /// From now on only this comes through.
+    /// Limits the traffic to this from now on.
     pub(crate) fn let_pass(&self, what: Passes) {
         self.shared.passes.store(what as u8, Ordering::SeqCst);
     }
@@ -52,7 +52,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
-        // The accepting thread notices it at the next connection.
+        // The accepting thread checks `is_over` at the next connection.
         self.ports.iter().for_each(|port| drop(TcpStream::connect(("127.0.0.1", *port))));
     }
 }
@@ -73,7 +73,7 @@ fn listen(shared: Arc<Shared>, member: u16) -> u16 {
     port
 }
 
-/// Carries bytes both ways until an end is closed.
+/// Forwards bytes in both directions until one end is closed.
 fn join(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
     let ways = [(client, server, Passes::RequestsOnly), (server, client, Passes::All)];
     for (from, to, at_least) in ways {
@@ -82,7 +82,7 @@ fn join(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
     }
 }
 
-/// Bytes go on while this much comes through, or more.
+/// Forwards bytes of one direction while the network lets at least this traffic pass.
 fn carry(shared: &Shared, mut from: TcpStream, mut to: TcpStream, at_least: Passes) {
     let mut bytes = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut bytes) {

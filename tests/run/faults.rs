@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::processes::{LOCK, Place, now, signal, until};
 use crate::servers::Servers;
 
-/// A command that does not end when it is asked, with a daemon in a session of its own and a child of that.
+/// A command that ignores SIGTERM, with a daemon in its own session and a child of the daemon.
 const STUBBORN: &str = "
     trap '' TERM
     (setsid sh -c 'trap \"\" TERM; (setsid sleep 600 &) ; touch daemon; while :; do sleep 0.05; done' &)

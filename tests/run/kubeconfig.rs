@@ -18,10 +18,10 @@ use crate::api::{ApiServer, Operator};
 use crate::processes::Place;
 
 const TOKEN: &str = "bearer-of-the-test";
-/// The address of the API server, which only the proxy knows.
+/// The name of the API server, which only the proxy can resolve.
 const BEHIND: &str = "api.behind.test:6443";
 
-/// The side of a front that faces the clients.
+/// The protocol of a front for its clients.
 #[derive(Clone)]
 enum Face {
     Tls(TlsAcceptor),
@@ -29,10 +29,10 @@ enum Face {
     HttpProxy,
 }
 
-/// A TLS server or a proxy before an API server.
+/// A TLS server or a proxy in front of an API server.
 struct Front {
     address: SocketAddr,
-    /// The destinations that clients asked for, and everything that they sent after.
+    /// The destinations that clients requested, and the bytes that they sent afterwards.
     requests: Arc<Mutex<Vec<u8>>>,
     _runtime: Runtime,
 }
@@ -47,7 +47,7 @@ impl Front {
         runtime.spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (face, log) = (face.clone(), log.clone());
-                // A client that refuses the certificate ends its own connection only.
+                // A client that refuses the certificate ends only its own connection.
                 tokio::spawn(async move { drop(face.serve(client, port, &log).await) });
             }
         });
@@ -67,10 +67,10 @@ impl Face {
                 let mut greeting = [0; 3];
                 client.read_exact(&mut greeting).await?;
                 client.write_all(&[5, 0]).await?;
-                // Version, command, reserved, a domain with its length.
+                // The request has the version, the command, a reserved byte, the type "domain", and the length of the domain.
                 let mut request = [0; 5];
                 client.read_exact(&mut request).await?;
-                assert_eq!(request[..4], [5, 1, 0, 3], "the proxy resolves the name");
+                assert_eq!(request[..4], [5, 1, 0, 3], "the client must let the proxy resolve the name");
                 let mut destination = vec![0; usize::from(request[4]) + 2];
                 client.read_exact(&mut destination).await?;
                 log.lock().unwrap().extend(destination);
@@ -89,7 +89,7 @@ impl Face {
     }
 }
 
-/// Carries bytes to the API server and back.
+/// Forwards bytes to the API server and back.
 async fn relay<S: AsyncRead + AsyncWrite>(client: S, port: u16, log: &Mutex<Vec<u8>>) -> std::io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", port)).await?;
     let (mut from_client, mut to_client) = tokio::io::split(client);
@@ -120,7 +120,7 @@ fn with_tls(server: &ApiServer, place: &Place) -> (Front, String) {
     (Front::before(server, Face::Tls(TlsAcceptor::from(Arc::new(config)))), file.display().to_string())
 }
 
-/// A command that finds no kubeconfig and no proxy but those of its options.
+/// A command whose kubeconfig and proxy can come only from its options.
 fn redlock(place: &Place, arguments: &[&str]) -> Command {
     let mut command = place.redlock(arguments);
     command.env("KUBECONFIG", place.folder.join("none")).env("HOME", &place.folder);
@@ -178,7 +178,11 @@ fn a_certificate_is_checked_unless_an_option_says_otherwise() {
     assert_eq!(code, Some(125), "{errors}");
     assert!(errors.contains("certificate") && errors.contains("--certificate-authority"), "{errors}");
     assert_eq!(list(&["-s", &url, "--insecure-skip-tls-verify"]), (Some(0), String::new()));
-    assert_eq!(list(&["-s", &by_name, "--certificate-authority", &authority]).0, Some(125), "another name");
+    assert_eq!(
+        list(&["-s", &by_name, "--certificate-authority", &authority]).0,
+        Some(125),
+        "the name is not in the certificate"
+    );
     let named = ["-s", &by_name, "--certificate-authority", &authority, "--tls-server-name", "kube.test"];
     assert_eq!(list(&named), (Some(0), String::new()));
     let (code, errors) = list(&["-s", &url, "--certificate-authority", "none.pem"]);

@@ -1,7 +1,7 @@
-//! Forced losses of all kinds that docs/safety.md and docs/agent.md promise something for, many of them. What a command leaves behind tells when
-//! it lived, and an application writes down until when its agent lets it work. Both are held against the members' clock.
+//! Forced losses of all kinds that docs/safety.md and docs/agent.md promise something for, many of them. A command records when
+//! it runs, and an application records the deadlines that its agent returns. The test compares both with the members' clock.
 //!
-//! `LOSSES=200` forces so many (default: one of each kind). `KINDS=Minority` forces only kinds with this in their names.
+//! `LOSSES=200` sets the number of losses (default: one of each kind). `KINDS=Minority` selects kinds by a part of their names.
 
 mod application;
 mod kinds;
@@ -25,10 +25,10 @@ use world::World;
 
 /// Losses at the same time.
 const AT_ONCE: usize = 4;
-/// Renewals come once in so many milliseconds, and faults at any time between two of them.
+/// The interval of renewals in milliseconds, in which a fault can come at any time.
 const RENEWED_EVERY: usize = 1_000;
 
-/// For how long nothing went on before the lock ended, or what went on after it.
+/// The time between the last work and the end of the lock, or an error if there was work after the end.
 fn judge(what: &str, last: Boottime, end: Boottime) -> Result<Duration, String> {
     if last > end { Err(format!("{what}: {:?} after the lock", last.since(end))) } else { Ok(end.since(last)) }
 }
@@ -43,7 +43,7 @@ fn lose(kind: Kind, number: usize) -> Result<Duration, String> {
     lost.map_err(|what| format!("{kind:?} after {:?}: {what}", after(number)))
 }
 
-/// At any time between two renewals.
+/// The delay of a fault, which differs in each loss and is shorter than the interval of renewals.
 fn after(number: usize) -> Duration {
     Duration::from_millis(u64::try_from(number * 7919 % RENEWED_EVERY).unwrap())
 }

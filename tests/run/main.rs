@@ -1,5 +1,6 @@
-//! `redlock run` and `redlock agent` with real processes, against real `redis-server` processes on loopback. Needs Linux, `redis-server` 7.0 or later in
-//! the PATH (or its path in `REDIS_SERVER`), and `setsid`.
+//! `redlock run` and `redlock agent` with real processes, against real `redis-server` processes on loopback.
+//!
+//! They need Linux, `redis-server` 7.0 or later in the PATH (or its path in `REDIS_SERVER`), and `setsid`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod agent;

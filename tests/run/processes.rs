@@ -13,7 +13,7 @@ use redlock_operator::time::{Boottime, Clock, SystemClock};
 
 use crate::servers::Servers;
 
-/// Generous, because the machine can be busy.
+/// The limit of a wait, which is long because the machine can be busy.
 const LONG: Duration = Duration::from_secs(20);
 /// All processes of one test have this variable.
 const MARK: &str = "REDLOCK_TEST_RUN";
@@ -38,7 +38,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
     assert!(status.unwrap().success(), "kill -{name} {pid}");
 }
 
-/// A folder for what commands write, and the mark of their processes.
+/// A folder for the files of commands, and the mark of their processes.
 pub(crate) struct Place {
     pub(crate) folder: PathBuf,
     mark: String,
@@ -81,7 +81,7 @@ impl Place {
         self.started(self.command(servers, options, &["sh", "-c", script]))
     }
 
-    /// The same with this command, which is a `redlock run`.
+    /// Starts this `redlock run`, and waits until its command has written the file `ready`.
     pub(crate) fn started(&self, mut command: Command) -> Running<'_> {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let running = Running { place: self, child };
@@ -94,7 +94,7 @@ impl Place {
         fs::read_to_string(self.folder.join(file)).unwrap_or_default().trim().to_owned()
     }
 
-    /// The processes of commands, in whatever session they are.
+    /// The processes of commands, in all sessions.
     pub(crate) fn alive(&self) -> Vec<u32> {
         self.marked().into_iter().filter(|pid| !is_guard(*pid)).collect()
     }
@@ -103,21 +103,23 @@ impl Place {
         self.marked().into_iter().find(|pid| is_guard(*pid)).expect("a guard")
     }
 
-    /// Those with the mark and with what only commands and guards have.
+    /// The commands and guards with the mark.
     fn marked(&self) -> Vec<u32> {
         let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         pids.filter(|pid| self.has_mark(*pid).unwrap_or(false)).collect()
     }
 
     fn has_mark(&self, pid: u32) -> Option<bool> {
-        // A process that has ended and was not reaped has no environment.
+        // A zombie has no environment.
         let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
         let mark = format!("{MARK}={}", self.mark);
         let has = |wanted: &dyn Fn(&[u8]) -> bool| environment.split(|byte| *byte == 0).any(wanted);
         Some(has(&|entry| entry == mark.as_bytes()) && has(&|entry| entry.starts_with(b"REDLOCK_SOCKET=")))
     }
 
-    /// Checks that no process is left at that time, without an answer of a member. A slow check of the test is no fault.
+    /// Checks that no process is left at this time, without a request to the members.
+    ///
+    /// A check that began before this time passes, even if it ends later.
     pub(crate) fn ends_before(&self, end: Boottime) {
         until("the command has ended", || {
             let looked = now();
@@ -127,7 +129,7 @@ impl Place {
         });
     }
 
-    /// Waits until no process of the command is left. None can be left when the lock is gone.
+    /// Waits until no process of the command is left, and checks that the members have the lock until then.
     pub(crate) fn ends_before_the_lock(&self, servers: &Servers) {
         until("the command has ended", || {
             let is_held = servers.have_majority(LOCK);
@@ -168,7 +170,9 @@ impl Running<'_> {
         self.place.guard()
     }
 
-    /// Its exit code, and what it said. A process that holds the pipes would keep this waiting.
+    /// Waits for its end, and returns its exit code and standard error.
+    ///
+    /// A process that keeps the pipe open would block this.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         until("redlock run has ended", || self.child.try_wait().unwrap().is_some());
         let code = self.child.wait().unwrap().code();

@@ -22,7 +22,7 @@ use crate::{
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
-/// A pseudo-terminal with a `redlock top`.
+/// A `redlock top` at a pseudo-terminal.
 struct Terminal {
     child: Child,
     master: File,
@@ -39,7 +39,7 @@ impl Terminal {
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
         let user_side = OpenOptions::new().read(true).write(true).open(name).unwrap();
         let stream = || Stdio::from(user_side.try_clone().unwrap());
-        // The pseudo-terminal becomes the controlling terminal, as it is for a shell.
+        // The pseudo-terminal becomes the controlling terminal, like that of a shell.
         let child = Command::new("setsid")
             .args(["--ctty", env!("CARGO_BIN_EXE_redlock"), "top", "-n", "shop"])
             .env("KUBECONFIG", server.kubeconfig(&place.folder))
@@ -64,7 +64,9 @@ impl Terminal {
         String::from_utf8_lossy(&self.output.lock().unwrap()).into_owned()
     }
 
-    /// Waits until each of these words was drawn. Spaces between words are cursor movements.
+    /// Waits until each of these words was drawn.
+    ///
+    /// The spaces between them are cursor movements.
     fn shows(&self, words: &[&str]) {
         until(&format!("{words:?} on the screen"), || {
             let text = self.text();
@@ -76,7 +78,7 @@ impl Terminal {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Lines are edited and echoed, as a shell expects it.
+    /// Whether the terminal edits and echoes lines again, as a shell expects.
     fn is_restored(&self) -> bool {
         let modes = tcgetattr(&self.user_side).unwrap().local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO) && self.text().contains(LEAVE)
@@ -102,7 +104,7 @@ fn the_screen_shows_a_hold_and_a_fence_and_asks_for_a_step_down() {
     server.elect("pod-a", "u-1", TOKEN);
     let mut top = Terminal::start(&place, &server);
     top.shows(&[ENTER, "shop/reindex", "pod-a", "VALIDITY", "[####", "main-2", "fenced", "(Restarted)"]);
-    assert!(!top.is_restored(), "the terminal is in full-screen mode");
+    assert!(!top.is_restored(), "the terminal is not in full-screen mode");
     top.press("e");
     top.shows(&["explain", "quorum", "accepted"]);
     top.press("x");
@@ -110,7 +112,7 @@ fn the_screen_shows_a_hold_and_a_fence_and_asks_for_a_step_down() {
     top.shows(&["down?"]);
     top.press("n");
     top.shows(&["asked"]);
-    assert_eq!(server.stepped_down(), None, "the answer was no");
+    assert_eq!(server.stepped_down(), None, "the holder was asked despite the answer no");
     top.press("s");
     top.press("y");
     until("the holder was asked", || server.stepped_down().as_deref() == Some("test: redlock top"));

@@ -11,18 +11,18 @@ use redlock_operator::time::Boottime;
 
 use crate::processes::{now, signal, until};
 
-/// For an answer that waits for nothing.
+/// The timeout of an immediate answer.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// The value of a key on one member, and until when it is there.
+/// The value of a key on one member, and the time at which it expires.
 pub(crate) type KeyReading = Option<(String, Boottime)>;
 
 /// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Majority {
-    /// A majority has this value, until then.
+    /// A majority has this value until this time.
     Holds { value: String, until: Boottime },
-    /// No value is on a majority.
+    /// No value is on a majority of the members.
     DoesNot,
     /// A member does not answer.
     Unknown,
@@ -44,7 +44,7 @@ pub(crate) struct Servers(Vec<(Child, u16)>);
 
 impl Servers {
     pub(crate) fn start(count: usize) -> Self {
-        // All are reserved before the first one is given away, so that no two are the same.
+        // All ports are reserved before the first one is released, so that no two are the same.
         let reserved: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let ports: Vec<_> = reserved.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
         drop(reserved);
@@ -63,7 +63,7 @@ impl Servers {
         urls(&self.ports())
     }
 
-    /// On how many members a key is.
+    /// The number of members with this key.
     pub(crate) fn with(&self, key: &str) -> usize {
         let has = |port: u16| ask(port, &format!("EXISTS {key}")).as_deref() == Some(":1");
         self.0.iter().filter(|(_, port)| has(*port)).count()
@@ -73,13 +73,15 @@ impl Servers {
         self.with(key) > self.0.len() / 2
     }
 
-    /// The milliseconds after which a key is on no member any more.
+    /// The milliseconds until the key has expired on all members.
     pub(crate) fn longest_left(&self, key: &str) -> u64 {
         let left = |port: u16| ask(port, &format!("PTTL {key}"))?.strip_prefix(':')?.parse().ok();
         self.0.iter().filter_map(|(_, port)| left(*port)).max().unwrap_or(0)
     }
 
-    /// The key on a majority of the members now. A silenced member counts with its key at that time, until the key expires.
+    /// The current state of a key.
+    ///
+    /// A silenced member has the key of its last reading, until that expires.
     pub(crate) fn majority(&self, key: &str, silenced: Option<&KeyReading>) -> Majority {
         let silenced = silenced.map(|sight| Some(sight.clone().filter(|(_, until)| *until > now())));
         let asked = self.0.iter().skip(usize::from(silenced.is_some())).map(|(_, port)| read_key(*port, key, ""));
@@ -93,11 +95,13 @@ impl Servers {
                 return Majority::Holds { value: value.clone(), until: *until };
             }
         }
-        // With a silent member the value can be on a majority.
+        // The value can be on a majority that includes the silent member.
         if seen.iter().all(Option::is_some) { Majority::DoesNot } else { Majority::Unknown }
     }
 
-    /// The key on each member. From now on the first `count` members do nothing, so nothing is renewed on them.
+    /// Pauses the first `count` members, and returns the last reading of the key on each of them.
+    ///
+    /// No request can renew the key there.
     pub(crate) fn silence(&self, count: usize, key: &str) -> Vec<KeyReading> {
         let silent = self.0.iter().take(count);
         silent.map(|(_, port)| read_key(*port, key, "CLIENT PAUSE 60000 ALL\r\n").expect("it answers")).collect()
@@ -114,7 +118,7 @@ impl Servers {
         }
     }
 
-    /// Gives every member a command.
+    /// Sends a command to every member.
     pub(crate) fn send_all(&self, command: &str) {
         for (_, port) in &self.0 {
             let _ = ask(*port, command);
@@ -145,10 +149,12 @@ fn start(port: u16) -> (Child, u16) {
     (child, port)
 }
 
-/// A key on one member: its value, and until when it is there as things are now. `None` from a member that does not answer.
+/// Reads a key on one member, and then runs the commands `then`.
+///
+/// Returns `None` if the member does not answer.
 fn read_key(port: u16, key: &str, then: &str) -> Option<KeyReading> {
     let script = "EVAL \"return {redis.call('GET',KEYS[1]),redis.call('PTTL',KEYS[1])}\" 1";
-    // The next commands are executed before all requests of other clients in that time.
+    // Redis executes the commands of one write without requests of other clients between them.
     let is_whole = |said: &str| said.lines().any(|line| line.starts_with(':')) && said.ends_with("\r\n");
     let said = ask_for(port, &format!("{script} {key}\r\n{then}"), is_whole)?;
     let lines: Vec<_> = said.lines().collect();
@@ -157,13 +163,13 @@ fn read_key(port: u16, key: &str, then: &str) -> Option<KeyReading> {
     Some(lines.get(2).filter(|line| !line.starts_with(':')).map(|value| ((*value).to_owned(), until)))
 }
 
-/// The first line of the answer to an inline command; `None` from a member that is frozen.
+/// The first line of the answer to an inline command, or `None` if the member is frozen.
 fn ask(port: u16, command: &str) -> Option<String> {
     let said = ask_for(port, command, |said| said.contains("\r\n"))?;
     said.lines().next().map(str::to_owned)
 }
 
-/// The answer, as soon as it is whole.
+/// Sends a command, and returns the answer as soon as it is complete.
 fn ask_for(port: u16, command: &str, is_whole: impl Fn(&str) -> bool) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(ANSWER)).ok()?;

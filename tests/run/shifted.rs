@@ -1,5 +1,5 @@
-//! The wall clock of one program and of what it starts, which a test can set. tests/redis/shifted_clock.c is preloaded for that; the
-//! C compiler `cc` builds it.
+//! The wall clock of one program and of what it starts, which a test can set. It preloads tests/redis/shifted_clock.c, which the
+//! C compiler `cc` builds.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ fn library() -> &'static Path {
 pub(crate) struct WallClock(PathBuf);
 
 impl WallClock {
-    /// Right, until it is set.
+    /// A clock that is correct until the test sets it.
     pub(crate) fn new(folder: &Path) -> Self {
         Self(folder.join("clock"))
     }
@@ -34,7 +34,7 @@ impl WallClock {
     }
 
     pub(crate) fn set_by(&self, seconds: i64) {
-        // Renamed, so that no reader gets half a number.
+        // The rename is atomic, so that no reader gets half a number.
         let new = self.0.with_extension("new");
         fs::write(&new, (seconds * 1_000).to_string()).unwrap();
         fs::rename(new, &self.0).unwrap();

@@ -27,7 +27,7 @@ fn the_command_knows_its_lock_and_its_exit_code_is_that_of_run() {
     assert_eq!((lock, &file["lock"]), (LOCK, &Value::from(LOCK)));
     assert_eq!((&file["fencingToken"], &file["holder"]), (&Value::from(token), &Value::from("me")));
     assert!(file["validForMs"].as_u64().unwrap() > 1_000, "{file}");
-    assert!(!servers.have_majority(LOCK), "released");
+    assert!(!servers.have_majority(LOCK), "the lock was not released");
     let second = place.output(&servers, &[], &["sh", "-c", "echo $REDLOCK_TOKEN"]);
     assert!(String::from_utf8(second.stdout).unwrap().trim().parse::<i64>().unwrap() > token);
 }
@@ -78,7 +78,7 @@ fn a_lock_that_is_taken_is_not_acquired() {
     signal(waiting.id(), "INT");
     assert_eq!(waiting.wait().unwrap().code(), Some(130));
     assert!(!place.folder.join("ran").exists());
-    // The next one gets it as soon as it is released.
+    // The next command gets the lock after its release.
     signal(holder.pid(), "TERM");
     assert_eq!(holder.end().0, Some(143));
     assert_eq!(refused(&[]).status.code(), Some(0));
@@ -96,7 +96,7 @@ fn signals_are_passed_on_and_the_lock_lasts_with_the_command() {
     assert_eq!(running.end().0, Some(3));
 }
 
-/// As tini does it: images stop with signals like SIGWINCH, which `run` must not keep for itself.
+/// Images can use signals like SIGWINCH to stop, so `run` must forward them, like tini.
 #[test]
 fn rarer_signals_reach_the_command_too() {
     let (servers, place) = (Servers::start(3), Place::new());
@@ -124,7 +124,9 @@ fn signals_that_were_ignored_at_the_start_cost_nothing() {
     assert_eq!(child.wait().unwrap().code(), Some(7));
 }
 
-/// `envFrom` with a prefix puts the members' passwords into the environment of `run`. The command has no use for them.
+/// `envFrom` with a prefix puts the members' passwords into the environment of `run`.
+///
+/// The command does not need them.
 #[test]
 fn a_command_does_not_get_the_passwords_of_the_members() {
     let (servers, place) = (Servers::start(3), Place::new());
@@ -135,7 +137,9 @@ fn a_command_does_not_get_the_passwords_of_the_members() {
     assert!(names.contains("REDLOCK_TOKEN\n") && !names.contains("REDLOCK_MEMBERS"), "{names}");
 }
 
-/// A command line that cannot be read is an error of `redlock`, whatever number the program of the user gives 2.
+/// An invalid command line has an exit code of `redlock`.
+///
+/// The usual code 2 can have another meaning in the user's program.
 #[test]
 fn options_that_cannot_be_read_are_an_error_of_redlock() {
     let place = Place::new();
@@ -151,7 +155,7 @@ fn max_hold_ends_the_command() {
     let running = place.start(&servers, &["--max-hold", "500ms"], "touch ready; while :; do sleep 0.05; done");
     let (code, said) = running.end();
     assert_eq!(code, Some(124), "{said}");
-    assert!(!servers.have_majority(LOCK), "released at once");
+    assert!(!servers.have_majority(LOCK), "the lock was not released");
 }
 
 #[test]
@@ -167,7 +171,7 @@ fn a_nested_run_has_the_hold_of_the_outer_one() {
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], lines[1], "{text} {}", String::from_utf8_lossy(&output.stderr));
-    // A daemon that outlived the outer one in some other way.
+    // This run represents a daemon that outlived the outer run.
     let mut late = place.command(&servers, &[], &["touch", "ran"]);
     let late = late.env("REDLOCK_HELD", lines[2]).output().unwrap();
     assert_eq!(late.status.code(), Some(125), "{late:?}");
@@ -175,7 +179,7 @@ fn a_nested_run_has_the_hold_of_the_outer_one() {
     assert!(!place.folder.join("ran").exists());
 }
 
-/// Without the refusal the innermost one waits for a lock that is released after its own end.
+/// Without the refusal the innermost run would wait for a lock that is released only after its own end.
 #[test]
 fn a_run_inside_two_others_does_not_wait_for_the_outer_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
@@ -187,7 +191,7 @@ fn a_run_inside_two_others_does_not_wait_for_the_outer_lock() {
     assert!(text.contains("which holds shop/reindex, shop/b in this order"), "{text}");
 }
 
-/// A lock of the same name on other masters is another lock.
+/// A lock with the same name on other masters is another lock.
 #[test]
 fn a_run_inside_another_takes_the_same_name_at_another_place() {
     let (servers, others, place) = (Servers::start(3), Servers::start(3), Place::new());
@@ -201,7 +205,7 @@ fn a_run_inside_another_takes_the_same_name_at_another_place() {
     drop(held);
 }
 
-/// Members do not know that a key and its slots belong together, so both would run.
+/// A key and its slots have different keys on the members, so both commands would run.
 #[test]
 fn a_lock_with_another_number_of_slots_is_refused() {
     let (servers, place) = (Servers::start(3), Place::new());
@@ -221,7 +225,7 @@ fn a_lock_with_another_number_of_slots_is_refused() {
     assert_eq!(free.status.code(), Some(0), "{free:?}");
 }
 
-/// Passwords are exchanged: the Secret is replaced, the old password ends, and connections break.
+/// A rotation replaces the Secret, removes the old password, and breaks connections.
 #[test]
 fn a_lock_of_the_members_outlives_an_exchange_of_passwords() {
     let (servers, place) = (Servers::start(3), Place::new());
@@ -275,7 +279,7 @@ fn a_lock_of_the_members_is_held_until_the_command_is_stopped() {
     assert!(servers.have_majority(LOCK));
     signal(child.id(), "TERM");
     assert!(child.wait().unwrap().success());
-    assert_eq!(servers.with(LOCK), 0, "released");
+    assert_eq!(servers.with(LOCK), 0, "the lock was not released");
 }
 
 #[test]
@@ -286,7 +290,7 @@ fn masters_without_a_fence_vote_after_the_longest_lock() {
     let options = ["run", "--direct", "--wait-before-voting", "2s", "--members", &urls, "--lock", LOCK, "--ttl", "2s"];
     let output = place.redlock(&[&options[..], &["--", "echo", "ran"]].concat()).stdin(Stdio::null()).output().unwrap();
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]), "{output:?}");
-    assert!(now().since(begun) >= Duration::from_secs(2), "a lock of before may not have run out");
+    assert!(now().since(begun) >= Duration::from_secs(2), "an earlier lock can still be valid");
 }
 
 #[test]
@@ -315,7 +319,7 @@ fn input_and_output_are_those_of_the_command() {
     assert_eq!(output.stdout, b"HELLO");
 }
 
-/// A person presses Ctrl-C at a terminal: the command gets it, and the terminal is the shell's again afterwards.
+/// The command reads from the terminal, and the shell has the terminal afterwards.
 #[test]
 fn a_command_reads_the_terminal_and_gives_it_back() {
     let (servers, place) = (Servers::start(3), Place::new());
@@ -326,7 +330,8 @@ fn a_command_reads_the_terminal_and_gives_it_back() {
     );
     let mut script = Command::new("script");
     script.args(["-qec", &run, "/dev/null"]).current_dir(&place.folder);
-    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("`script` of util-linux");
+    let mut child =
+        script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("`script` of util-linux is needed");
     child.stdin.as_mut().unwrap().write_all(b"one\ntwo\n").unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-// node-redlock for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which.
+// node-redlock for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them.
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -9,15 +9,15 @@ import Redlock from "redlock";
 function connect(urls, ca) {
   const members = urls.map((url) => {
     const member = new Redis(url, {
-      enableReadyCheck: false, // it asks INFO, which lock clients may not
-      autoResendUnfulfilledCommands: false, // a SET must not come again after a reconnect, when no caller waits for it
-      maxRetriesPerRequest: 0, // a member that is away has not voted: do not wait for it
+      enableReadyCheck: false, // the check needs INFO, which lock clients cannot use
+      autoResendUnfulfilledCommands: false, // do not repeat a SET after a reconnect, because no caller waits for it
+      maxRetriesPerRequest: 0, // do not wait for an unreachable member
       commandTimeout: 200,
       connectTimeout: 500,
       retryStrategy: () => 200,
       ...(ca && { tls: { ca } }),
     });
-    member.on("error", () => {}); // without a listener Node prints, or ends
+    member.on("error", () => {}); // without a listener Node prints the error, or exits
     return member;
   });
   return { members, redlock: new Redlock(members, { retryCount: 0 }) };
@@ -26,7 +26,7 @@ function connect(urls, ca) {
 async function reindex(redlock, key) {
   // Throws an ExecutionError when another client has it, or too few members answer.
   let lock = await redlock.acquire([key], 2_000);
-  if (lock.expiration < Date.now()) return false; // it took too long: only you can check
+  if (lock.expiration < Date.now()) return false; // the acquisition took too long. redlock does not check this
   /* work, until lock.expiration */
   lock = await lock.extend(2_000); // throws when the lock is lost
   /* work */
@@ -41,7 +41,7 @@ let lock;
 
 const held = () => (lock.expiration > Date.now() ? `held ${Date.now()} ${lock.expiration}` : "refused");
 
-/** Takes and releases a key of its own, as often as it can. */
+/** Acquires and releases its own key repeatedly, until the time has passed. */
 async function work(key, until, measured) {
   while (performance.now() < until) {
     const began = performance.now();

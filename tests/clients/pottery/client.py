@@ -1,4 +1,4 @@
-"""pottery for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which."""
+"""pottery for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them."""
 
 import os
 import sys
@@ -13,8 +13,8 @@ from redis.retry import Retry
 
 
 class PlainRedlock(Redlock):
-    """pottery puts "redlock:" before every key: here the key is the one that was asked for. Acquire it with
-    blocking=False, in a loop of your own: the blocking way takes the key apart at its colon."""
+    """pottery adds "redlock:" to the beginning of every key. This class uses the key unchanged. Acquire it with
+    blocking=False in a loop of your own, because the blocking mode splits the key at its colon."""
 
     @property
     def key(self):
@@ -37,7 +37,7 @@ def reindex(masters, key):
     if not lock.acquire(blocking=False):
         return False  # another client has it, or too few members answer
     ...  # work, for at most lock.locked() seconds
-    lock.extend()  # raises when the lock is lost; three times at most, unless num_extensions says otherwise
+    lock.extend()  # raises when the lock is lost. num_extensions limits the number of extensions (default: 3)
     ...  # work
     lock.release()
     return True
@@ -57,14 +57,14 @@ def held(lock):
 
 
 def work(masters, key, until, measured):
-    """Takes and releases a key of its own, as often as it can."""
+    """Acquires and releases its own key repeatedly, until the time has passed."""
     failed, acquires, releases = measured
     while time.perf_counter() < until:
         lock = PlainRedlock(key=key, masters=masters, auto_release_time=10)
         began = time.perf_counter()
         try:
             taken = lock.acquire(blocking=False)
-        except Exception:  # counts as a failure, whatever it is
+        except Exception:  # every error is a failed attempt
             taken = False
         if not taken:
             failed.append(began)
@@ -72,7 +72,7 @@ def work(masters, key, until, measured):
         locked = time.perf_counter()
         try:
             lock.release()
-        except Exception:  # the cycle is over all the same
+        except Exception:  # a failed release ends the cycle, too
             pass
         acquires.append(locked - began)
         releases.append(time.perf_counter() - locked)

@@ -18,11 +18,11 @@ import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
 
 class Locks {
-    /** One client per member: Redisson knows Redlock as a lock over the locks of several clients. */
+    /** One client per member, because a Redlock of Redisson combines the locks of several clients. */
     static RedissonClient connect(String url, String ca) throws Exception {
         URI uri = URI.create(url);
         Config config = new Config();
-        config.setLazyInitialization(true); // starts although a member is away
+        config.setLazyInitialization(true); // starts even if a member is unreachable
         SingleServerConfig server = config.useSingleServer();
         server.setAddress(uri.getScheme() + "://" + uri.getHost() + ":" + uri.getPort());
         if (uri.getUserInfo() != null) {
@@ -50,23 +50,23 @@ class Locks {
     }
 
     static boolean reindex(List<RedissonClient> members, String key) throws InterruptedException {
-        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(2_000 - 20 - 2); // less 1 % and 2 ms
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(2_000 - 20 - 2); // minus 1 % and 2 ms of clock drift
         RedissonRedLock lock = lock(members, key);
         if (!lock.tryLock(0, 2_000, TimeUnit.MILLISECONDS)) {
             return false; // another client has it, or too few members answer
         }
-        // Work, and stop at the deadline: Redisson does not compute it.
-        lock.unlock(); // in the thread that has locked
+        // Work, and stop at the deadline. Redisson does not compute it.
+        lock.unlock(); // in the thread that acquired the lock
         return System.nanoTime() < deadline;
     }
 }
 // [end]
 
-/** Redisson for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which. */
+/** Redisson for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them. */
 public class Client {
     private static RedissonRedLock lock;
 
-    /** What the workers have measured, in nanoseconds. */
+    /** Measurements of the workers, in nanoseconds. */
     private static class Measured {
         int failed;
         final List<Long> acquires = new ArrayList<>(), releases = new ArrayList<>();
@@ -87,7 +87,7 @@ public class Client {
         }
     }
 
-    /** Takes and releases a key of its own, as often as it can. */
+    /** Acquires and releases its own key repeatedly, until the time has passed. */
     private static Measured work(List<RedissonClient> members, String key, long until) {
         Measured measured = new Measured();
         while (System.nanoTime() - until < 0) {
@@ -96,7 +96,7 @@ public class Client {
             boolean taken = false;
             try {
                 taken = mine.tryLock(0, 10_000, TimeUnit.MILLISECONDS);
-            } catch (Exception error) { // counts as a failure, whatever it is
+            } catch (Exception error) { // every error is a failed attempt
             }
             if (!taken) {
                 measured.failed++;
@@ -105,7 +105,7 @@ public class Client {
             long held = System.nanoTime();
             try {
                 mine.unlock();
-            } catch (Exception error) { // the cycle is over all the same
+            } catch (Exception error) { // a failed release ends the cycle, too
             }
             measured.acquires.add(held - began);
             measured.releases.add(System.nanoTime() - held);
@@ -164,7 +164,7 @@ public class Client {
             String said;
             try {
                 said = answer(members, line.split(" "));
-            } catch (Exception error) { // the test reads what went wrong
+            } catch (Exception error) { // the test reads the error
                 said = "error " + error;
             }
             System.out.println(said.replace('\n', ' '));

@@ -1,4 +1,4 @@
-"""redlock-py for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which."""
+"""redlock-py for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them."""
 
 import os
 import sys
@@ -13,8 +13,8 @@ from redlock import Redlock
 
 
 class Member(redis.Redis):
-    """One member. redlock-py throws a lock away when any member fails, even if a majority has voted for it: here a member
-    that fails has not voted, and no more."""
+    """A member. Its error is only a missing vote. Otherwise redlock-py releases the lock when any member fails, even if a
+    majority voted for it."""
 
     def set(self, *args, **kwargs):
         try:
@@ -35,7 +35,7 @@ def reindex(manager, key):
     if not lock:
         return False  # another client has it, or too few members answer
     deadline = time.monotonic() + lock.validity / 1000
-    ...  # work, and stop at the deadline: redlock-py cannot extend a lock
+    ...  # work, and stop at the deadline, because redlock-py cannot extend a lock
     manager.unlock(lock)
     return time.monotonic() < deadline
 
@@ -56,7 +56,7 @@ def answer(manager, state, command, *words):
         return f"held {now()} {now() + lock.validity}"
     if command == "example":
         return str(reindex(manager, words[0])).lower()
-    if command == "plain":  # without the class above
+    if command == "plain":  # without the class Member
         plain = Redlock([redis.Redis.from_url(url) for url in os.environ["REDLOCK_URLS"].split()], retry_count=1)
         return f"ok {plain.lock(words[0], int(words[1]))}"
     if command == "release":
@@ -76,7 +76,7 @@ def main():
     for line in sys.stdin:
         try:
             print(answer(manager, state, *line.split()), flush=True)
-        except Exception as error:  # the test reads what went wrong
+        except Exception as error:  # the test reads the error
             print(f"error {type(error).__name__} {error}".replace("\n", " "), flush=True)
 
 

@@ -1,4 +1,4 @@
-// redsync for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which.
+// redsync for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them.
 package main
 
 import (
@@ -39,9 +39,9 @@ func connect(urls []string, ca []byte) (*redsync.Redsync, []*redis.Client, error
 			roots.AppendCertsFromPEM(ca)
 			options.TLSConfig = &tls.Config{RootCAs: roots, ServerName: strings.Split(options.Addr, ":")[0]}
 		}
-		options.MaxRetries = -1 // a SET that is sent again is refused by its own key
+		options.MaxRetries = -1 // a repeated SET fails because of the key that the first one set
 		options.DialTimeout, options.ReadTimeout = 500*time.Millisecond, 200*time.Millisecond
-		// Questions to Redis that a lock client may not ask.
+		// These options disable commands that lock clients cannot use.
 		options.DisableIdentity = true
 		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		member := redis.NewClient(options)
@@ -51,13 +51,13 @@ func connect(urls []string, ca []byte) (*redsync.Redsync, []*redis.Client, error
 }
 
 func reindex(locks *redsync.Redsync, key string) bool {
-	// Not with redsync.WithSetNXOnExtend: it takes back a lock that has ended.
+	// Do not use redsync.WithSetNXOnExtend, because it acquires an expired lock again.
 	lock := locks.NewMutex(key, redsync.WithExpiry(2*time.Second), redsync.WithTries(1))
 	if lock.Lock() != nil {
 		return false // another client has it, or too few members answer
 	}
 	defer lock.Unlock()
-	// Work, until lock.Until(), which this moves on:
+	// Work until lock.Until(). Extend makes this time later.
 	if extended, _ := lock.Extend(); !extended {
 		return false // the lock is lost
 	}
@@ -87,7 +87,7 @@ type measured struct {
 	acquires, releases []time.Duration
 }
 
-// Takes and releases a key of its own, as often as it can.
+// Acquires and releases its own key repeatedly, until the time has passed.
 func work(locks *redsync.Redsync, key string, until time.Time) (m measured) {
 	for time.Now().Before(until) {
 		lock := locks.NewMutex(key, redsync.WithExpiry(10*time.Second), redsync.WithTries(1))

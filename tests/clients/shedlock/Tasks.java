@@ -4,12 +4,12 @@ import java.util.concurrent.CompletableFuture;
 import net.javacrumbs.shedlock.core.DefaultLockingTaskExecutor;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 
-/** Two schedulers with one task, each over an agent of its own. Prints "done" if never both ran it at a time. */
+/** Two schedulers with one task, each with its own agent. Prints "done" if they never run it at the same time. */
 public class Tasks {
     private static final LockConfiguration NIGHTLY =
         new LockConfiguration(Instant.now(), "nightly", Duration.ofMinutes(1), Duration.ZERO);
 
-    /** In a thread of its own, since ShedLock takes a lock that the thread has for granted. */
+    /** Runs the task in a new thread, because ShedLock does not acquire a lock that the thread already holds. */
     private static boolean runs(DefaultLockingTaskExecutor scheduler) {
         var ran = new CompletableFuture<Boolean>();
         CompletableFuture.runAsync(() -> scheduler.executeWithLock((Runnable) () -> ran.complete(true), NIGHTLY))

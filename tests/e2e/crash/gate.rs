@@ -30,7 +30,7 @@ use tower::{Layer, Service};
 /// A part of the names of all objects and keys whose writes are counted.
 pub(crate) const SUBJECT: &str = "subject";
 
-/// The requests of one replica pass it.
+/// A gate that all requests of one replica pass.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Inner>);
 
@@ -38,7 +38,7 @@ struct Inner {
     state: Mutex<State>,
     /// Whether the last permitted write has finished.
     cut: watch::Sender<bool>,
-    /// Watches of these objects deliver nothing, by their plural.
+    /// The plural of the objects whose watches deliver no events.
     held_back: watch::Sender<Option<&'static str>>,
     /// The fault of the next write to an object.
     mishap: watch::Sender<Mishap>,
@@ -49,11 +49,11 @@ struct Inner {
 enum Mishap {
     #[default]
     Nothing,
-    /// The next write to a path with this end will wait.
+    /// The gate will delay the next write to a path with this suffix.
     Delays(&'static str),
-    /// The write waits.
+    /// The gate delays the write now.
     Delayed,
-    /// The API server answers the next write to a path with this end with a fault.
+    /// The gate will answer the next write to a path with this suffix with a fault of the API server.
     Fails(&'static str),
 }
 
@@ -83,26 +83,26 @@ impl Gate {
         }))
     }
 
-    /// Delays the next write to a path with this end, so that another client can write first.
+    /// Delays the next write to a path with this suffix, so that another client can write first.
     ///
-    /// A write that waits already continues.
+    /// A write that is already delayed continues.
     pub(crate) fn delay_write(&self, path: &'static str) {
         self.0.mishap.send_replace(Mishap::Delays(path));
     }
 
-    /// Waits until that write waits.
+    /// Waits until the gate delays that write.
     pub(crate) async fn until_delayed(&self) {
         self.until_mishap(|mishap| *mishap == Mishap::Delayed).await;
     }
 
-    /// Lets it continue.
+    /// Lets the delayed write continue.
     pub(crate) fn go_on(&self) {
         self.0.mishap.send_replace(Mishap::Nothing);
     }
 
-    /// Answers the next write to a path with this end with a fault of the API server, without effect.
+    /// Answers the next write to a path with this suffix with a fault of the API server, without effect.
     ///
-    /// A write that waits already continues.
+    /// A write that is already delayed continues.
     pub(crate) fn fail_write(&self, path: &'static str) {
         self.0.mishap.send_replace(Mishap::Fails(path));
     }
@@ -137,14 +137,14 @@ impl Gate {
         self.until_mishap(|mishap| *mishap != Mishap::Delayed).await;
     }
 
-    /// Watches of these objects, named by their plural, deliver nothing from now on.
+    /// Stops all events of the watches of these objects, which are named by their plural.
     ///
-    /// Lists are old.
+    /// The replica's caches become stale.
     pub(crate) fn hold_back(&self, objects: &'static str) {
         self.0.held_back.send_replace(Some(objects));
     }
 
-    /// Delivers what was held back.
+    /// Delivers the delayed events.
     pub(crate) fn let_through(&self) {
         self.0.held_back.send_replace(None);
     }
@@ -260,7 +260,7 @@ where
                 Mishap::Delayed => gate.until_going_on().await,
                 _ => {}
             }
-            // Nothing is sent before this.
+            // The request is sent only when this is polled.
             let answer = answer.await;
             gate.done(passage);
             if gate.is_closed() {
@@ -334,7 +334,7 @@ async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, gate: Gat
 
 /// Forwards one command after the other, so that a pipeline can be cut anywhere.
 ///
-/// The end of the replica's connection ends this one.
+/// The end of the replica's connection ends the connection to the server.
 async fn pass_commands(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, gate: Gate) {
     let mut waiting = Vec::new();
     let mut buffer = vec![0; 16_384];
@@ -353,7 +353,7 @@ async fn pass_commands(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, gate: Ga
 
 fn redis_write(command: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(command);
-    // Scripts are called by their hash, which is among the words.
+    // Scripts are called by their hash, which is one of the words.
     text.contains(SUBJECT).then(|| text.split("\r\n").skip(4).step_by(2).take(1).collect())
 }
 

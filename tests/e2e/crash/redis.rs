@@ -76,12 +76,12 @@ impl Server {
         Ok(Self { process, directory, client, run_id: connection.run_id().clone() })
     }
 
-    /// The value on a key.
+    /// The value of a key.
     pub(crate) async fn get(&self, key: &str) -> anyhow::Result<Option<String>> {
         Ok(redis::cmd("GET").arg(key).query_async(&mut self.client.clone()).await?)
     }
 
-    /// The key is gone.
+    /// Deletes a key, which must exist.
     pub(crate) async fn delete(&self, key: &str) -> anyhow::Result<()> {
         let deleted: i64 = redis::cmd("DEL").arg(key).query_async(&mut self.client.clone()).await?;
         ensure!(deleted == 1, "there was no {key}");

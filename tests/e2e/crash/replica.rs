@@ -1,6 +1,6 @@
 //! One replica of the operator, on threads of its own.
 //!
-//! It keeps locks like every replica. The test sets its leadership instead of the Lease.
+//! It keeps locks like every replica. The test sets its leadership, instead of the Lease.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ pub(crate) struct Reach {
     pub(crate) quorum: ObjectRef<RedisQuorum>,
 }
 
-/// It ends without a hand-over when it is dropped.
+/// A running replica, which ends without a hand-over when it is dropped.
 pub(crate) struct Replica {
     runtime: Option<Runtime>,
     terms: watch::Sender<Option<Term>>,
@@ -66,7 +66,7 @@ impl Replica {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (terms, leadership) = watch::channel(None);
         let started = runtime.spawn(start(name.to_owned(), reach, leadership));
-        // Dropping it stops the runtime, even if it does not start.
+        // The drop of `replica` stops the runtime, even if the start fails.
         let replica = Self { runtime: Some(runtime), terms };
         timeout(START_LIMIT, started).await.context("the replica does not start")???;
         Ok(replica)
@@ -106,7 +106,7 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     Ok(())
 }
 
-/// Whether a majority of the members lets this replica vote.
+/// Whether this replica has open connections to a majority of the members.
 fn is_connected(session: &QuorumSession) -> bool {
     let (links, lists) = (session.links(), Lists::of(&session.quorum()));
     let is_open = |link: &&Arc<MemberLink>| {
@@ -115,7 +115,7 @@ fn is_connected(session: &QuorumSession) -> bool {
     links.iter().filter(is_open).count() >= lists.majority()
 }
 
-/// TCP to the addresses of [`Reach::place`].
+/// TCP connections to the addresses of [`Reach::place`].
 struct Via(fn(&str) -> String);
 
 impl Connect for Via {

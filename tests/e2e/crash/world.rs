@@ -38,13 +38,13 @@ const DIRECT: &str = "127.77.0.";
 const GATED: &str = "127.78.0.";
 const MEMBERS: usize = 3;
 const MAX_TTL: Duration = Duration::from_secs(30);
-/// Shorter than a change of leader.
+/// A ttl that is shorter than a change of leader.
 ///
-/// It is twice the minimum ttl, because the cluster is on this machine, too.
+/// It is twice the minimum ttl, because this machine also runs the cluster.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 /// The minimum ttl.
 ///
-/// It needs an idle machine.
+/// Tests with it need an idle machine.
 pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The environment.
@@ -58,7 +58,7 @@ pub(crate) struct World {
     _proxies: Vec<Proxy>,
 }
 
-/// Runs a test in an environment, and starts the installed operator again whatever the result.
+/// Runs a test in an environment, and starts the installed operator afterwards, even if the test fails.
 ///
 /// `steady` is the ttl of the lock that is held all the time.
 pub(crate) async fn within(
@@ -145,16 +145,18 @@ impl World {
         let held: Vec<_> = versions.iter().skip_while(|v| !is_held(&v.object)).map(|v| status(&v.object)).collect();
         let first = held.first().context("never held")?;
         let lost = held.iter().find(|now| now.fencing_token != first.fencing_token || now.transitions != 1);
-        ensure!(lost.is_none(), "a lock that nobody touched was lost: {lost:?}");
+        ensure!(lost.is_none(), "the steady lock was lost: {lost:?}");
         Ok(())
     }
 
-    /// The key in the test's terms.
+    /// The name of the tested key in Redis.
     pub(crate) fn key(&self) -> String {
         format!("{}/{SUBJECT}", self.bench.namespace)
     }
 
-    /// Checks that every member has the value of the holder in the statuses, or no value without a holder.
+    /// Checks that every member has the value of the holder in the statuses.
+    ///
+    /// Without a holder there must be no value.
     pub(crate) async fn keys_agree(&self, locks: &[&Lock]) -> anyhow::Result<()> {
         let mut found = Vec::new();
         let agreed = async {
@@ -230,7 +232,7 @@ fn reach(bench: &Bench, gate: Gate, place: fn(&str) -> String) -> Reach {
 /// Writes these servers into the status of quorum `q` as admitted members.
 async fn admit(bench: &Bench, auth: &Auth, servers: &[Server]) -> anyhow::Result<()> {
     let mut manifest = quorums::manifest(bench, "q", MAX_TTL);
-    // The maximum for the minimum ttl: this machine also runs a whole cluster.
+    // This is the maximum for the minimum ttl, because this machine also runs a whole cluster.
     manifest["spec"]["nodeTimeout"] = json!("100ms");
     let mut quorum: RedisQuorum = bench.create(manifest).await?;
     let uid = quorum.metadata.uid.clone();

@@ -45,7 +45,7 @@ pub(crate) async fn an_election_without_a_leader_alerts(bench: Bench) -> anyhow:
     prometheus.until_clears("RedlockElectionWithoutLeader", None).await
 }
 
-/// Freezes the Redis processes of these members.
+/// Freezes the Redis processes of these members, or continues them.
 async fn freeze(bench: &Bench, members: &[usize], frozen: bool) -> anyhow::Result<()> {
     for member in members {
         let (faults, pod) = (&bench.cluster.faults, format!("q-{member}-0"));
@@ -71,7 +71,7 @@ pub(crate) async fn a_lost_lock_and_a_quorum_that_cannot_grant_alert(bench: Benc
     freeze(&bench, &[0, 1], false).await?;
     fired?;
     lost?;
-    // The end of the hold counts when a majority has confirmed it.
+    // The operator reports the loss when a majority has confirmed the end of the hold.
     prometheus.until_fires("RedlockLockLost", None).await?;
     quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
     prometheus.until_clears("RedlockQuorumCannotGrant", Some(&bench.namespace)).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn a_member_that_does_not_vote_and_no_reserve_alert(bench: Benc
     const ALERTS: [&str; 2] = ["RedlockMemberDoesNotVote", "RedlockQuorumOneFailureFromStopping"];
     let prometheus = Prometheus::start(&bench).await?;
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    // A quorum that has just started had too few votes a moment ago.
+    // A new quorum has too few votes during its start.
     for alert in ALERTS {
         prometheus.until_clears(alert, Some(&bench.namespace)).await?;
     }
@@ -109,7 +109,7 @@ pub(crate) async fn a_certificate_that_expires_soon_alerts(bench: Bench) -> anyh
         Ok(json!({"metadata": {"name": "cert", "labels": {"redlock-operator.io/quorum": "q"}}, "stringData": {
             "tls.crt": certificate.certificate, "tls.key": certificate.key, "ca.crt": authority.certificate}}))
     };
-    // Ten days are left.
+    // The certificate expires in ten days.
     bench.create::<Secret>(secret(now - CERTIFICATE_LIFE + 10 * DAY)?).await?;
     let spec = json!({"tls": {"mode": "Secret", "secretRef": {"name": "cert"}}});
     let quorum = Quorum::create_with(&bench, "q", MAX_TTL, spec).await?;
@@ -152,7 +152,7 @@ fn queries() -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// A lock that changes hands, and a quorum whose members are fenced.
+/// The test creates a lock that changes hands, and a quorum whose members are fenced.
 pub(crate) async fn each_query_of_the_dashboard_returns_data(bench: Bench) -> anyhow::Result<()> {
     let queries = queries()?;
     ensure!(queries.len() > 10, "{queries:?}");

@@ -11,14 +11,14 @@ use crate::{bench::Bench, masters::Masters};
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 
-/// Three masters of which the last one has this address.
+/// Creates a quorum of three masters, where the last one has this address, and checks the cause.
 async fn with_last(bench: &Bench, masters: &Masters, last: String, cause: &[&str]) -> anyhow::Result<()> {
     let addresses = [masters.address(0), masters.address(1), last];
     let _quorum = masters.create(bench, masters.manifest("q", 0, &addresses, MAX_TTL)).await?;
     quorum_names(bench, "q", "", &[&["vm-2"], cause].concat()).await
 }
 
-/// Three masters of which the last one has another configuration.
+/// Creates a quorum of three masters, where the last one is misconfigured, and checks the cause.
 async fn configured(bench: &Bench, edit: &str, cause: &[&str]) -> anyhow::Result<()> {
     let masters = Masters::start(bench, 3).await?;
     masters.configure(2, edit).await?;

@@ -17,12 +17,12 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
-/// A node that does not report is marked within this time.
+/// The API server marks a node that does not report within this time.
 const NOT_READY_LIMIT: Duration = Duration::from_secs(60);
-/// A member that restarts is fenced for this long at least.
+/// A ttl by which a restarted member is fenced for at least this time.
 const LONG_TTL: Duration = Duration::from_secs(60);
 
-/// A quorum with these fields, and the cause that each surface names.
+/// Creates a quorum with these fields, and checks that each surface names the cause.
 async fn does_not_start(bench: &Bench, fields: Value, reason: &str, cause: &[&str]) -> anyhow::Result<()> {
     let _quorum = Quorum::create_with(bench, "q", MAX_TTL, fields).await?;
     quorum_names(bench, "q", reason, cause).await
@@ -35,7 +35,7 @@ pub(crate) async fn a_bad_image_of_the_members_is_named(bench: Bench) -> anyhow:
 
 pub(crate) async fn a_wrong_pull_secret_of_the_members_is_named(bench: Bench) -> anyhow::Result<()> {
     let fields = json!({"image": "registry.invalid/redis:8", "pod": {"imagePullSecrets": [{"name": "absent"}]}});
-    // The kubelet names the Secret in an Event of the pod alone.
+    // The kubelet names the Secret only in an Event of the pod.
     does_not_start(&bench, fields, "MembersStarting", &["q-0", "ErrImagePull", "describe pod q-0-0"]).await
 }
 
@@ -123,7 +123,7 @@ pub(crate) async fn a_quorum_that_starts_is_named_with_its_time(bench: Bench) ->
 
 pub(crate) async fn a_quorum_without_a_majority_is_named(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    // The pods that follow have no image.
+    // The quota admits no pod in place of the deleted ones.
     bench.patch("rq", "q", r#"{"metadata": {"annotations": {"redlock-operator.io/rollout": "paused"}}}"#).await?;
     bench.create::<ResourceQuota>(json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})).await?;
     for pod in ["q-0-0", "q-1-0"] {
@@ -132,7 +132,7 @@ pub(crate) async fn a_quorum_without_a_majority_is_named(bench: Bench) -> anyhow
     quorum_names(&bench, &quorum.name, "", &["1 of 3", "q-0", "q-1", "exceeded quota: few"]).await
 }
 
-/// The node of a member is cut off and its pod deleted by force.
+/// The test cuts off a member's node, and deletes the pod by force.
 pub(crate) async fn an_earlier_process_that_may_still_run_is_named(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let member = member_of(&quorum.recorder.last()?.object, "q-1").cloned().context("no member q-1")?;

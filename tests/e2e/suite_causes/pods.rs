@@ -17,17 +17,17 @@ use crate::{
 const TTL: Duration = Duration::from_secs(3);
 const MISSING_IMAGE: &str = "registry.invalid/missing:1";
 
-/// An election whose only candidate is this pod, and the cause that each surface names.
+/// Creates an election whose only candidate is this pod, and checks that each surface names the cause.
 async fn elects_nobody(bench: &Bench, pod: serde_json::Value, cause: &[&str]) -> anyhow::Result<()> {
     let pod = create(bench, pod).await?;
-    // The Event is written once, with the cause of its time.
+    // The operator writes the Event once, so the cause must exist before the lock does.
     if cause.contains(&"ErrImagePull") {
         let is_obstructed = |version: &Version<Pod>| obstacle(&version.object).is_some();
         pod.until(POD_LIMIT, "the image cannot be pulled", is_obstructed).await?;
     }
     let _lock = Lock::create(bench, election("app", "app", TTL)).await?;
     lock_names(bench, "app", "NoCandidate", cause).await?;
-    // Three ttl after the election lost its last candidate.
+    // The operator writes the Event three ttls after the election lost its last candidate.
     event_names(bench, "app", &[&["Warning"], cause].concat()).await?;
     doctor_names(bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await
 }

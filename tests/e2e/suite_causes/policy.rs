@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{bench::Bench, poll};
 
-/// Time until each API server has loaded a policy.
+/// The limit until each API server has loaded a policy.
 const LOADED: Duration = Duration::from_secs(60);
 
 /// A ValidatingAdmissionPolicy and its binding, with the name of the namespace.

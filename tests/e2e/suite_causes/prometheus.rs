@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use super::CHART;
 use crate::{bench::Bench, operators, poll};
 
-/// Time until an alert has fired, and until it has cleared.
+/// The limit until an alert has fired, and until it has cleared.
 const ALERTED: Duration = Duration::from_secs(150);
 const PORT: u16 = 9_390;
 
-/// A process that scrapes the replicas each second. It ends with this value.
+/// A process that scrapes the replicas each second.
+///
+/// It ends when this value is dropped.
 pub(super) struct Prometheus {
     bench: Bench,
     directory: PathBuf,
@@ -56,7 +58,7 @@ impl Prometheus {
         self.directory.join(name)
     }
 
-    /// The replicas as they are now, with the labels that a PodMonitor gives them.
+    /// Writes the current replicas as targets, with the labels that a PodMonitor would add.
     async fn write_targets(&self) -> anyhow::Result<()> {
         let cluster = &self.bench.cluster;
         let target = |pod: k8s_openapi::api::core::v1::Pod| {
@@ -65,7 +67,7 @@ impl Prometheus {
             Some(json!({"targets": [format!("{ip}:8080")], "labels": labels}))
         };
         let targets: Vec<_> = operators::pods(cluster).await?.into_iter().filter_map(target).collect();
-        // A rename: Prometheus reads the file at any moment.
+        // The rename is atomic, because Prometheus can read the file at any time.
         std::fs::write(self.file("targets.new"), Value::from(targets).to_string())?;
         std::fs::rename(self.file("targets.new"), self.file("targets.json"))?;
         Ok(())
@@ -110,7 +112,7 @@ impl Prometheus {
         poll::until(ALERTED, &format!("{alert} clears"), cleared).await
     }
 
-    /// The alert does not fire now.
+    /// Checks that the alert does not fire now.
     pub(super) async fn is_silent(&self, alert: &str, label: Option<&str>) -> anyhow::Result<()> {
         ensure!(!self.fires(alert, label).await?, "{alert} fires before its fault");
         Ok(())
@@ -125,7 +127,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// The alerts of the chart, which wait for seconds where they wait for minutes.
+/// The alerts of the chart, with seconds instead of minutes as waits.
 fn rules() -> anyhow::Result<String> {
     let text = std::fs::read_to_string(PathBuf::from(CHART).join("files/alerts.yaml"))?;
     let short = |line: &str| match line.trim_start().starts_with("for: ") {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{bench::Bench, poll, suite_cli::support};
 
-/// Time in which each surface names the cause.
+/// The limit until each surface names the cause.
 pub(super) const NAMED: Duration = Duration::from_secs(90);
 
 /// Output and error of `redlock` in the test's namespace.
@@ -33,7 +33,7 @@ impl Surfaces {
     /// The first surface that lacks one of the texts of the cause, or that reports that nothing is wrong.
     fn lacks(&self, cause: &[&str]) -> Option<String> {
         let lacks = |(command, text): &(String, String)| {
-            // Lines are wrapped for people.
+            // The output wraps lines, so the search joins them.
             let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
             let missing = cause.iter().find(|part| !joined.contains(**part));
             let missing = missing.map(|part| format!("{command} lacks {part:?}:\n{text}"));
@@ -56,25 +56,27 @@ async fn name(bench: &Bench, commands: &[Vec<&str>], cause: &[&str]) -> anyhow::
     named.map_err(|error| error.context(last.into_inner().unwrap_or_default()))
 }
 
-/// The reason of a lock in `kubectl get`, and its cause in `kubectl describe` and `redlock explain`.
+/// Checks a lock's reason in `kubectl get`, and its cause in `kubectl describe` and `redlock explain`.
 pub(super) async fn lock_names(bench: &Bench, lock: &str, reason: &str, cause: &[&str]) -> anyhow::Result<()> {
     let target = format!("dlock/{lock}");
     name(bench, &[vec!["kubectl", "get", "dlock", lock]], &[reason]).await?;
     name(bench, &[vec!["kubectl", "describe", "dlock", lock], vec!["redlock", "explain", &target]], cause).await
 }
 
-/// The cause in `kubectl describe` of the quorum, in `redlock doctor`, and in `redlock explain` of a lock that needs the quorum.
+/// Checks that `kubectl describe`, `redlock doctor` and `redlock explain` name the cause.
+///
+/// `redlock explain` runs for a lock that needs the quorum.
 pub(super) async fn quorum_names(bench: &Bench, quorum: &str, reason: &str, cause: &[&str]) -> anyhow::Result<()> {
     name(bench, &[vec!["kubectl", "get", "rq", quorum]], &[reason]).await?;
     name(bench, &[vec!["kubectl", "describe", "rq", quorum], vec!["redlock", "doctor"]], cause).await
 }
 
-/// `redlock doctor` names the cause and does not report that all is well.
+/// Checks that `redlock doctor` names the cause, and does not report that all is well.
 pub(super) async fn doctor_names(bench: &Bench, cause: &[&str]) -> anyhow::Result<()> {
     name(bench, &[vec!["redlock", "doctor"]], cause).await
 }
 
-/// The Events of the object have each text.
+/// Checks that the Events of the object have each text.
 pub(super) async fn event_names(bench: &Bench, object: &str, cause: &[&str]) -> anyhow::Result<()> {
     let field = format!("involvedObject.name={object}");
     name(bench, &[vec!["kubectl", "get", "events", "--field-selector", &field]], cause).await

@@ -35,7 +35,7 @@ impl Clients {
 
     /// Keeps a client running on a node while this future is polled.
     ///
-    /// `orders` are for its n-th life.
+    /// `orders` returns the task of the n-th process.
     pub(crate) async fn keep(&self, node: usize, orders: impl Fn(u64) -> Orders) -> anyhow::Result<()> {
         for life in 0.. {
             self.live(node, &orders(life)).await.with_context(|| format!("the client on node{node}"))?;

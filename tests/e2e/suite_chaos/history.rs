@@ -52,7 +52,7 @@ impl History {
         self.change(id, |hold| hold.losses.push(Loss { at, kind }));
     }
 
-    /// The holder was killed: its beliefs end.
+    /// Ends the beliefs of a killed holder.
     pub(crate) fn died(&self, who: &str, at: Millis) {
         let mut log = self.log();
         for hold in log.holds.values_mut().filter(|hold| hold.who == who && hold.end() > at) {

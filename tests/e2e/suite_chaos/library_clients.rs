@@ -50,7 +50,7 @@ impl LibraryWorker {
             let ends = SystemClock.boottime() + self.rng.millis(20_000, 40_000);
             while SystemClock.boottime() < ends && !self.stage.stopped() {
                 number += 1;
-                // A process that does not answer is replaced.
+                // The worker replaces a process that does not answer.
                 if self.one(&mut client, number).await.is_err() {
                     break;
                 }
@@ -62,7 +62,7 @@ impl LibraryWorker {
         let any = usize::try_from(self.rng.below(self.keys.len() as u64))?;
         let (key, ttl) = (self.keys[any].clone(), self.rng.millis(1_500, 3_000));
         let asked = now();
-        // If a library fails because members do, its user holds no lock.
+        // If a library fails because of failed members, its user holds no lock.
         let held = match client.attempt(&key, ttl).await? {
             Some(held) if held.from < held.until => held,
             _ => {
@@ -71,7 +71,7 @@ impl LibraryWorker {
             }
         };
         let id: Id = (format!("{} for {key}", self.library.name), number);
-        // The program can have stopped after its library had measured the time: no key lives longer than this.
+        // The program can have been frozen after its library measured the time, but no key lives longer than this.
         let until = held.until.min(asked + millis(ttl));
         let (who, from) = (id.0.clone(), held.from);
         self.stage.history.held(id.clone(), Hold { who, key, from, until, ttl: millis(ttl), ..Hold::default() });

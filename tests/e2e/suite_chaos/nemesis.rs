@@ -26,13 +26,13 @@ use crate::{
 
 /// A killed operator works again within this time, in milliseconds.
 const OPERATOR_BACK: i64 = 5_000;
-/// A stepped clock is found at the next reading.
+/// The leader fences a member with a stepped clock within this time.
 ///
-/// Then the leader fences the member, and there can be no leader for a while.
+/// The leader detects the step at its next reading. There can be no leader for a while.
 const FENCED_LIMIT: Duration = Duration::from_secs(30);
 /// Nodes of the local cluster.
 const NODES: u64 = 3;
-/// The two numbers of members between which the quorum alternates.
+/// The smaller and the larger number of members, between which the quorum alternates.
 const FEW: i32 = 3;
 const MANY: i32 = 5;
 
@@ -103,7 +103,7 @@ impl Nemesis {
             Kind::CutMember => self.cut(any, &["ip saddr {} drop", "ip daddr {} drop"]).await,
             Kind::DeafMember => self.cut(any, &["ip daddr {} drop"]).await,
             Kind::MuteMember => self.cut(any, &["ip saddr {} drop"]).await,
-            // Handshakes and keep-alives pass, segments with data do not.
+            // Handshakes and keep-alives pass, but segments with data do not.
             Kind::HalfOpenMember => {
                 let rules = ["ip daddr {} tcp flags & psh == psh drop", "ip saddr {} tcp flags & psh == psh drop"];
                 self.cut(any, &rules).await
@@ -171,7 +171,7 @@ impl Nemesis {
 
     async fn end(&self, injected: Vec<Injected>) {
         for one in injected {
-            // A frozen container can be gone by now.
+            // The frozen container can have ended.
             let _gone = self.bench.cluster.faults.end(one).await;
         }
     }
@@ -187,8 +187,8 @@ impl Nemesis {
             bench.cluster.faults.kill_container(&bench.namespace, pod, "redis").await
         });
         let results = futures::future::join_all(kills).await;
-        // A member that does not run cannot be killed, and is out anyway.
-        ensure!(results.iter().any(Result::is_ok), "nothing of it runs");
+        // A kill fails if the member does not run, but then it does not vote either.
+        ensure!(results.iter().any(Result::is_ok), "none of these members runs");
         Ok(self.out(indexes))
     }
 
@@ -216,9 +216,9 @@ impl Nemesis {
         Ok(self.out(&[index]))
     }
 
-    /// The successor waits for an administrator, who first makes sure that the old process has ended.
+    /// Deletes a pod by force, and confirms the end of the old process like an administrator.
     ///
-    /// Otherwise it waits for two minutes.
+    /// Without the confirmation the successor waits for two minutes.
     async fn delete_by_force(&mut self, index: usize) -> anyhow::Result<Done> {
         let pod = self.bench.api::<Pod>().get(&self.target.pods[index]).await?;
         let uid = pod.uid().context("no UID")?;
@@ -289,7 +289,7 @@ impl Nemesis {
         Ok(Done(Fault { clock: by > 0, from, members: self.members(&[index]), ..Fault::default() }))
     }
 
-    /// The status records that the member cannot vote, and then it is closed.
+    /// Waits until the status records that the member cannot vote, and then until it is closed.
     async fn fenced(&mut self, index: usize) -> anyhow::Result<()> {
         let name = self.member(index);
         loop {
@@ -303,9 +303,9 @@ impl Nemesis {
         }
     }
 
-    /// The script runs as a client's user.
+    /// Keeps a member busy by a script of a client's user.
     ///
-    /// It ends with an error when the operator kills it.
+    /// The script ends with an error when the operator kills it.
     async fn busy(&mut self, index: usize) -> anyhow::Result<Done> {
         let urls = super::members::urls(&self.bench).await?;
         let url = urls.get(index).context("no such member")?;
@@ -317,14 +317,14 @@ impl Nemesis {
         Ok(self.out(&[index]))
     }
 
-    /// Locks are not affected.
+    /// Changes the quorum, which must not affect locks.
     async fn patch(&mut self, patch: &str) -> anyhow::Result<Done> {
         self.changes += 1;
         self.bench.patch("rq", "q", patch).await?;
         Ok(Done(Fault::default()))
     }
 
-    /// The elected pod does not hold the lock after its death.
+    /// Kills the elected pod, whose beliefs end at this time.
     async fn kill_elected(&mut self) -> anyhow::Result<Done> {
         let election = self.bench.api().get("app").await?;
         let leader = locks::leader(&election).context("no pod leads")?;

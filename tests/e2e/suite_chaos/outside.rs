@@ -1,7 +1,7 @@
 //! A Redlock client of our own without any knowledge of the operator.
 //!
-//! It is a process on a node's network, which uses `SET NX PX` and compare-and-delete on every member. It writes down
-//! its beliefs, and ends with its input.
+//! It is a process on a node's network, which uses `SET NX PX` and compare-and-delete on every member. It prints its
+//! beliefs, and ends with its input.
 //!
 //! Input, a line each: [`Orders`], then lists of the members' URLs, of which the last one is in force. Output:
 //! [`Line`]s.
@@ -112,7 +112,7 @@ impl Worker {
     async fn attempt(&mut self) -> bool {
         let ttl = self.rng.millis(self.ttl.0, self.ttl.1);
         let value: Arc<str> = format!("{:016x}{:016x}", self.rng.next(), self.rng.next()).into();
-        // Read the wall clock first: a pause between the two readings makes the validity end earlier.
+        // The wall clock is read first, so that a pause between the two readings makes the validity end earlier.
         let (wall, started) = (SystemClock.wall().0, SystemClock.boottime());
         let votes = self.members.set(&self.key, &value, ttl).await;
         let left = validity(ttl, SystemClock.boottime().since(started), Drift::default());
@@ -143,7 +143,7 @@ impl Worker {
 
 fn print(line: &Line) {
     let mut out = std::io::stdout().lock();
-    // An error means that the reader has gone. The end of the input follows.
+    // An error means that the reader has ended. The end of the input follows.
     let _unheard = serde_json::to_writer(&mut out, line).map_err(std::io::Error::from).and_then(|()| writeln!(out));
 }
 

@@ -1,6 +1,6 @@
 //! Measures writes to the API server from a client without network faults.
 //!
-//! On a busy machine a validity can be published late without any fault. This measurement is the explanation then.
+//! On a busy machine a validity can be published late without any fault. This measurement can explain that.
 
 use std::time::Duration;
 
@@ -14,7 +14,9 @@ use crate::{bench::Bench, checker::Fault, spans::millis};
 
 /// The name of a slow write in the report.
 pub(crate) const SLOW: &str = "the API server was slow";
-/// A validity is published every second, and a write of it is one of several steps.
+/// A slower write is recorded.
+///
+/// A validity is published every second, and its write is one of several steps.
 pub(crate) const LIMIT: Duration = Duration::from_millis(400);
 const PAUSE: Duration = Duration::from_millis(250);
 

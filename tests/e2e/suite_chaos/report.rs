@@ -30,9 +30,9 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// `faults` are the injected ones.
+    /// Creates the report of a run with the injected faults.
     ///
-    /// `seen` explains losses in addition.
+    /// `observed` explains more losses.
     pub(crate) fn new(seed: u64, length: Duration, holds: Vec<Hold>, faults: Vec<Fault>, observed: &[Fault]) -> Self {
         let verdict = checker::check(&holds, &[&faults[..], observed].concat(), 2, 2);
         let mut kinds = BTreeMap::new();
@@ -63,7 +63,7 @@ impl Report {
         let grants = self.grants(true) + self.grants(false);
         ensure!(
             grants as f64 >= GRANTS * self.length.as_secs_f64(),
-            "{grants} grants in {:?} are too few to say much",
+            "{grants} grants in {:?} are too few",
             self.length
         );
         let faults = self.faults.len();
@@ -107,7 +107,7 @@ pub(crate) fn print_store(name: &str, counts: Counts) {
 
 /// The times without a voting member, from the quorum's status.
 ///
-/// A member that joins or leaves costs no lock.
+/// A member that joins or leaves is no outage, because it affects no lock.
 pub(crate) fn outages(versions: &[Version<RedisQuorum>]) -> Vec<Fault> {
     let ends = versions.iter().skip(1).map(|next| next.wall.0).chain([i64::MAX]);
     let of = |(version, until): (&Version<RedisQuorum>, i64)| {

@@ -23,7 +23,7 @@ use crate::record::Steady;
 
 type Locks = BTreeMap<String, Arc<DistributedLock>>;
 
-/// The server ends a watch after this number of seconds, so that a watch that hangs is replaced.
+/// The server ends a watch after this number of seconds, so that a hanging watch is replaced.
 const WATCH_FOR: u32 = 20;
 
 /// The locks in the watch's latest state.
@@ -84,7 +84,7 @@ impl Watch {
 
     /// Waits until something changes, or the time has passed.
     pub(crate) async fn changed_within(&mut self, limit: Duration) {
-        // The end of the watch is the end of the test.
+        // The watch ends only at the end of the test.
         let _over = tokio::time::timeout(limit, self.locks.changed()).await;
     }
 }

@@ -91,9 +91,9 @@ enum Use {
     Short,
     /// One change per second, for this time.
     Long(Duration),
-    /// The process is frozen between the read and the write, until the lock has long expired.
+    /// The process is frozen between the read and the write, until long after the lock expired.
     ///
-    /// The operator does not renew its hold beyond `maxHold`, as with a heartbeat that has stopped.
+    /// The operator does not renew its hold beyond `maxHold`, as after the end of a heartbeat.
     Paused,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Worker {
     pub(crate) stage: Arc<Stage>,
     pub(crate) who: String,
     pub(crate) key: String,
-    /// Whether it holds for seconds.
+    /// Whether its holds last for seconds.
     pub(crate) long: bool,
     pub(crate) rng: Rng,
 }
@@ -241,7 +241,7 @@ async fn follow(history: &History, id: &Id, token: i64, watch: &mut Watch, ends:
     }
 }
 
-/// Follows an election: every pod that it names is a holder.
+/// Follows an election, and records every leader as a holder.
 pub(crate) async fn follow_election(stage: Arc<Stage>, name: &str, key: &str, ttl: Duration) {
     let mut watch = stage.watched.lock(name);
     let far = Duration::from_secs(86_400);

@@ -20,7 +20,7 @@ pub(crate) async fn a_wait_ends_at_a_held_or_free_lock_or_its_timeout(bench: Ben
     let late = redlock(&bench, &["wait", &key, "--timeout", "1s", "-o", "json"]).await?;
     let value: Value = serde_json::from_str(&late.out)?;
     ensure!(late.code == 1 && value["met"] == false, "{} {}", late.code, late.out);
-    // Started before the lock exists.
+    // The command starts before the lock exists.
     let waits = ["wait", key.as_str(), "--for", "holder=second", "--timeout", "1m"];
     let waiting = json(&bench, &waits);
     let acting = async {
@@ -100,7 +100,7 @@ pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench:
     let arguments = [&["quorum", "restart", &member], &ns[..]].concat();
     let restart = json(&bench, &arguments);
     let second = async {
-        // While the first member is out, no other one is restarted.
+        // While the first member does not vote, the command must restart no other one.
         quorum
             .member_until(mark, 0, SOON * 3, "is out", |status| {
                 status.state != redlock_operator::api::MemberState::Admitted

@@ -18,15 +18,15 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(90);
-/// Several ttls: without the members the remaining validity would be unknown.
+/// The outage lasts several ttls, so that only the members can confirm the validity.
 const AWAY: Duration = Duration::from_secs(15);
 const POD: &str = "app";
 const AGENT: &str = "redlock";
 const MAIN: &str = "main";
 
-/// Each line has the boot-time clock before the request, the instance, and the answer.
+/// The application prints the boot-time clock before the request, the instance, and the answer.
 ///
-/// After an agent was down, the application registers again, because it continues to run.
+/// If the agent was down, the application registers again.
 const APPLICATION: &str = r#"
 url=http://127.0.0.1:4040
 register() { wget -q -O - --header 'X-Redlock: 1' --post-data '' $url/register 2>/dev/null | sed -n 's/.*"instance":"\([0-9a-f]*\)".*/\1/p'; }
@@ -48,10 +48,10 @@ done"#;
 /// One answer that the application received.
 #[derive(Clone, Debug)]
 struct Answer {
-    /// Milliseconds since boot, before the request.
+    /// The time before the request, in milliseconds since boot.
     asked: u64,
     instance: String,
-    /// The token, and until when the application can work.
+    /// The token and the deadline of the work, if the application leads.
     leads: Option<(i64, u64)>,
 }
 
@@ -148,7 +148,7 @@ async fn pod(bench: &Bench) -> anyhow::Result<Value> {
     }))
 }
 
-/// Checks that the second instance leads only after everything that the first one was promised.
+/// Checks that the second instance leads only after the last deadline of the first one.
 fn check_successor(before: &[Answer], after: &[Answer]) -> anyhow::Result<i64> {
     let promises = || before.iter().filter_map(|answer| answer.leads);
     let (largest, end) = (promises().map(|(token, _)| token).max(), promises().map(|(_, until)| until).max());
@@ -156,15 +156,15 @@ fn check_successor(before: &[Answer], after: &[Answer]) -> anyhow::Result<i64> {
     let first = after.iter().find(|answer| answer.leads.is_some()).context("the second instance never led")?;
     let tokens: Vec<_> = after.iter().filter_map(|answer| Some(answer.leads?.0)).collect();
     ensure!(tokens.iter().all(|token| *token > largest), "tokens {tokens:?} after {largest}");
-    // The agent keeps the promise by its own clock, and the client measures from before its request. A reading of
-    // /proc/uptime has a resolution of 10 ms.
-    ensure!(first.asked + 1_000 >= end, "it leads at {} though the one before may work until {end}", first.asked);
+    // The agent measures the deadline from its own reading of the clock, and the client from before its request. A
+    // reading of /proc/uptime has a resolution of 10 ms.
+    ensure!(first.asked + 1_000 >= end, "it leads at {} although the first instance can work until {end}", first.asked);
     Ok(largest)
 }
 
 /// Checks that no answer promises more than one ttl.
 ///
-/// No instance can receive an earlier token again.
+/// The tokens must not fall.
 fn check_promises(log: &[Answer]) -> anyhow::Result<()> {
     let ttl = u64::try_from(TTL.as_millis())?;
     let mut largest = 0;
@@ -185,7 +185,7 @@ pub(crate) async fn an_application_that_is_killed_gets_a_token_of_its_own(bench:
     check_promises(&before)?;
     check_promises(&after)?;
     check_successor(&before, &after)?;
-    ensure!(application.restarts(AGENT).await? == 0, "the agent lives on");
+    ensure!(application.restarts(AGENT).await? == 0, "the agent was restarted");
     Ok(())
 }
 
@@ -214,11 +214,11 @@ pub(crate) async fn an_application_outlives_its_agent_and_leads_again(bench: Ben
     let (application, first, token) = Application::leading(&bench).await?;
     application.kill(AGENT).await?;
     let second = application.until_leads(token).await?;
-    ensure!(second.instance != first.instance, "an agent that has started does not know earlier instances");
+    ensure!(second.instance != first.instance, "a new agent must not serve an earlier instance");
     let log = application.log(false).await?;
     check_promises(&log)?;
     let (before, after): (Vec<_>, Vec<_>) = log.into_iter().partition(|answer| answer.instance == first.instance);
     check_successor(&before, &after)?;
-    ensure!(application.restarts(MAIN).await? == 0, "the application lives on");
+    ensure!(application.restarts(MAIN).await? == 0, "the application was restarted");
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::{
 const MAX_TTL: Duration = Duration::from_secs(6);
 /// A scheduled time occurs each minute.
 ///
-/// Only one of the CronJobs can exist at the first one, and the wait of a Job is added.
+/// At the first time only one of the CronJobs can exist. The limit also covers the wait of a Job.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Recorded Jobs, by name, and whether each was started.
 type Started = BTreeMap<String, bool>;
@@ -31,7 +31,7 @@ pub(crate) async fn a_cron_job_in_two_clusters_runs_in_one_of_them(bench: Bench)
     bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{}}}", bench.namespace)]).await?;
     operators::all_available(&bench.cluster).await?;
     let result = side_by_side(&bench).await;
-    // Whatever the result, one installation serves everything again.
+    // Even if the test failed, one installation must serve everything again.
     let gone = clean_up(&bench).await;
     bench.cluster.deploy().await?;
     operators::all_available(&bench.cluster).await?;
@@ -65,11 +65,11 @@ pub(crate) async fn each_time_in_one_of_them(
     }
     let dealt_with = async || both(observed);
     let (here, there) = poll::until(LIMIT, "a scheduled time was dealt with in both clusters", dealt_with).await?;
-    ensure!(here != there, "of one scheduled time: started here {here}, there {there}");
-    // In no minute both have run.
+    ensure!(here != there, "not exactly one cluster ran the scheduled time: here {here}, there {there}");
+    // No scheduled time must run in both clusters.
     let (here, there) = (started(&observed[0]), started(&observed[1]));
     let twice: Vec<_> = here.iter().filter(|(name, ran)| **ran && there.get(*name) == Some(&true)).collect();
-    ensure!(twice.is_empty(), "in both clusters: {twice:?}");
+    ensure!(twice.is_empty(), "these ran in both clusters: {twice:?}");
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use crate::{
 const LONG: Duration = Duration::from_secs(90);
 const APP: &str = "follower";
 
-/// The requests of clients of leader-elector and nais/elector, and `GET /leader`.
+/// Sends the requests of clients of leader-elector and nais/elector, and `GET /leader`.
 const APPLICATION: &str = r#"
 url=http://127.0.0.1:4040
 until id=$(wget -q -O - --header 'X-Redlock: 1' --post-data '' $url/register | sed -n 's/.*"instance":"\([^"]*\)".*/\1/p') && [ "$id" ]; do sleep 0.3; done

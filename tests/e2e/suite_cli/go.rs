@@ -31,7 +31,7 @@ async fn leads(program: &Program, limit: Duration) -> anyhow::Result<i64> {
     program.leads(limit).await?.token.context("no token")
 }
 
-/// A claim waits for the lock.
+/// Waits until one claim waits for the lock.
 async fn one_waits(bench: &Bench) -> anyhow::Result<()> {
     let is_waiting = |claim: &DistributedLock| {
         let status = status(claim);
@@ -52,7 +52,7 @@ pub(crate) async fn controllers_in_go_lead_one_after_the_other(bench: Bench) -> 
     let token = leads(&first, LONG).await?;
     let mut second = start(&bench, "second")?;
     one_waits(&bench).await?;
-    // Longer than any hold that is not renewed.
+    // This is longer than a hold without renewals.
     let micros = i64::try_from(2 * TTL.as_micros())?;
     let renewed = async || Ok(first.term().filter(|term| term.token == Some(token) && term.last - term.first > micros));
     poll::until(LONG, "it leads on", renewed).await?;
@@ -61,10 +61,10 @@ pub(crate) async fn controllers_in_go_lead_one_after_the_other(bench: Bench) -> 
     second.leads(LONG).await?;
     let took = bench.now().since(killed);
     bench.figures.add("killed controller in Go: the next one leads after", took);
-    // The lock is free one ttl, one renewal interval and a second after the last heartbeat. Then the grant and its
-    // observation follow.
+    // The lock is free one ttl, one renewal interval and a second after the last heartbeat. The grant and its
+    // observation take two more seconds.
     let most = TTL + TTL / 3 + Duration::from_secs(3);
-    ensure!(took <= most, "the next one leads after {took:?}, promised are {most:?}");
+    ensure!(took <= most, "the next one leads after {took:?}, the limit is {most:?}");
     let mut third = start(&bench, "third")?;
     one_waits(&bench).await?;
     a_released_lock_goes_on_at_once(&bench, &mut second, &third).await?;

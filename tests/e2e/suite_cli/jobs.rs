@@ -20,9 +20,9 @@ use crate::{
     record::{Recorder, Version},
 };
 
-/// From the start of a Job to the end of its pod's work.
+/// The limit from the start of a Job to the end of its pod's work.
 ///
-/// The image is on the node.
+/// The image is already on the node.
 const JOB_LIMIT: Duration = Duration::from_secs(60);
 
 type JobVersion = Version<Job>;
@@ -143,7 +143,7 @@ pub(crate) async fn jobs_on_one_key_run_one_after_the_other(bench: Bench) -> any
             "{name}: a pod was created at {created:?}, before the lock at {acquired}"
         );
         let said = bench.kubectl(&["logs", &format!("job/{name}")]).await?;
-        ensure!(said.trim() == format!("token {token}"), "{name} says {said:?}");
+        ensure!(said.trim() == format!("token {token}"), "{name} printed {said:?}");
         let freed = claim.until(SOON, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
         ensure!(status(&freed.object).holder.is_none(), "{name}: {:?}", freed.object.status);
         bench.figures.add("Job complete: lock free after", freed.at.since(complete.at));
@@ -183,7 +183,7 @@ pub(crate) async fn a_claim_that_names_a_job_starts_it(bench: Bench) -> anyhow::
 
 pub(crate) async fn a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token(bench: Bench) -> anyhow::Result<()> {
     let pods = pods_of(&bench, "doubted").await?;
-    // Each pod works until the second one exists, and then ends successfully.
+    // Each pod works for eight seconds, and then ends successfully.
     let script = "trap 'exit 1' TERM; test -e /dev/null; i=0; while [ $i -lt 80 ]; do sleep 0.1; i=$((i+1)); done";
     let job = create(&bench, job(&bench, "doubted", &[("lock", "doubted"), ("ttl", "4s")], script)).await?;
     let claim = claim_of(&bench, "doubted").await?;
@@ -191,13 +191,13 @@ pub(crate) async fn a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token(b
     let first_token = token(&first.object)?;
     let pod = pods.until(JOB_LIMIT, "the pod runs", runs).await?;
     let mark = claim.mark();
-    // Without the Job controller's finalizer the pod vanishes at once, before the kubelet has reported anything.
+    // Without the Job controller's finalizer the pod vanishes immediately, before the kubelet reports its end.
     let name = pod.object.name_any();
     bench.patch("pod", &name, r#"{"metadata":{"finalizers":null}}"#).await?;
     bench.kubectl(&["delete", "pod", &name, "--grace-period=0", "--force", "--wait=false"]).await?;
     let is_stopping = |v: &Version<DistributedLock>| status(&v.object).stopping.is_some();
     let stopping = claim.until_after(mark, SOON, "its Job is being stopped", is_stopping).await?;
-    ensure!(is_held(&stopping.object), "it is held until the Job is stopped");
+    ensure!(is_held(&stopping.object), "the lock must be held until the Job is stopped");
     job.until(SOON, "suspended", |v: &JobVersion| is_suspended(&v.object) && template_token(&v.object).is_some())
         .await?;
     let again = |v: &Version<DistributedLock>| token(&v.object).is_ok_and(|token| token > first_token);
@@ -245,13 +245,13 @@ pub(crate) async fn a_job_at_its_max_hold_keeps_the_lock_until_its_pod_ends(benc
         claim.until(JOB_LIMIT, "Finished", |v| reason_of(&v.object, "Finished") == Some("MaxHoldReached")).await?;
     let ended = |v: &Version<Pod>| v.gone || main_of(&v.object).is_some_and(|state| state.terminated.is_some());
     let ended = pods.until(SOON, "the container has ended", ended).await?;
-    ensure!(finished.at > ended.at, "the lock was free {:?} before the pod had ended", ended.at.since(finished.at));
-    // A validity was published for all of that time.
+    ensure!(finished.at > ended.at, "the lock was free {:?} before the pod ended", ended.at.since(finished.at));
+    // The published validities must cover the pod's whole work.
     let held: Vec<_> = claim.versions().into_iter().filter(|v| is_held(&v.object)).collect();
     let valid = held.last().and_then(|v| status(&v.object).valid_until).context("never held")?;
     ensure!(valid.as_millis() >= held.last().map_or(0, |v| v.wall.0), "its validity ended while the pod worked");
     next.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
-    ensure!(reported(&bench, "long", "LockEnded").await?.contains("stays suspended"), "the Event says what is next");
+    ensure!(reported(&bench, "long", "LockEnded").await?.contains("stays suspended"), "the Event has no next step");
     let last = job_seen.last()?.object;
     ensure!(is_suspended(&last), "the Job was started again");
     Ok(())
@@ -272,11 +272,11 @@ pub(crate) async fn a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that(benc
     goes.until_gone(JOB_LIMIT).await?;
     ensure!(
         reported(&bench, "goes", "LockWaitTimeout").await?.contains("deletes it"),
-        "the Event says that it is deleted"
+        "the Event does not announce the deletion"
     );
     ensure!(
         reported(&bench, "stays", "LockWaitTimeout").await?.contains("stays suspended"),
-        "the Event says what is next"
+        "the Event has no next step"
     );
     ensure!(is_suspended(&stays.last()?.object), "it was started without its lock");
     // The claim of the deleted Job is deleted with it.
@@ -330,7 +330,7 @@ pub(crate) async fn a_job_that_another_client_suspends_is_left_alone(bench: Benc
         "{}",
         message_of(&finished.object, "Finished")
     );
-    ensure!(reported(&bench, "paused", "LockEnded").await?.contains("Delete the claim"), "the Event says what is next");
+    ensure!(reported(&bench, "paused", "LockEnded").await?.contains("Delete the claim"), "the Event has no next step");
     ensure!(is_suspended(&seen.last()?.object), "it was started again");
     // A user deletes the claim, and the Job runs again.
     let mark = seen.mark();
@@ -341,7 +341,7 @@ pub(crate) async fn a_job_that_another_client_suspends_is_left_alone(bench: Benc
 }
 
 fn finished_job(seen: &Recorder<Job>) -> Job {
-    // The first version with a token.
+    // This is the Job's first version with a token.
     let first = seen.versions().into_iter().find(|v| template_token(&v.object).is_some());
     first.map(|v| v.object).unwrap_or_default()
 }

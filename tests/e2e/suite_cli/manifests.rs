@@ -1,6 +1,6 @@
 //! The manifests for applications in manifests/samples: each one separately, in an empty namespace.
 //!
-//! Only names of images and the namespace are replaced.
+//! The tests replace only the names of images and the namespace.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 const PUBLISHED: &str = concat!("ghcr.io/redlock-operator/redlock-operator:", env!("CARGO_PKG_VERSION"));
 /// The application image of the samples.
 ///
-/// Redis' image in this cluster has a shell, too.
+/// The tests use Redis' image instead, which has a shell.
 const APPLICATION: &str = "docker.io/library/busybox:1.36";
 const LONG: Duration = Duration::from_secs(90);
 /// The default ttl of `redlock run`.
@@ -30,7 +30,7 @@ async fn apply(bench: &Bench, name: &str) -> anyhow::Result<()> {
     let image = operators::image(&bench.cluster).await?;
     let text = std::fs::read_to_string(checkout().join("manifests/samples").join(name))?;
     ensure!(text.contains(PUBLISHED) && text.contains(APPLICATION), "{name} has other images");
-    // No image of this cluster has a program other than `redlock` and a shell. In particular there is no kubectl.
+    // The images of this cluster have only `redlock` and a shell. In particular they have no kubectl.
     let text = text.replace(PUBLISHED, &image).replace(APPLICATION, &bench.cluster.redis_image);
     let text = text.replace("namespace: shop", &format!("namespace: {}", bench.namespace));
     let text = text.replace("shop/", &format!("{}/", bench.namespace));
@@ -74,10 +74,10 @@ pub(crate) async fn a_migration_runs_once_from_one_manifest(bench: Bench) -> any
     let message = tokens(&bench, &pod, "migrates with token").await?;
     ensure!(message.len() == 1, "it ran {} times", message.len());
     let claims = claims(&bench).await?;
-    ensure!(claims.len() == 1 && !is_held(&claims[0]), "the lock is free again");
+    ensure!(claims.len() == 1 && !is_held(&claims[0]), "the lock is still held");
     let history = status(&claims[0]).history;
     ensure!(history.first().is_some_and(|past| past.reason == "Released"), "{history:?}");
-    // The same manifest applied again changes nothing.
+    // A second application of the manifest must change nothing.
     apply(&bench, "migration.yaml").await?;
     job_ends(&bench, "migration").await?;
     ensure!(pod_of(&bench, "job-name=migration").await?.len() == 1);
@@ -99,7 +99,7 @@ pub(crate) async fn a_cron_singleton_works_in_one_of_two_jobs(bench: Bench) -> a
         worked.extend(tokens(&bench, &pod, "works with token").await?);
     }
     ensure!(worked.len() == 1, "{} of two have worked", worked.len());
-    // minHold covers the difference between schedules: a third Job comes later, and does not work either.
+    // minHold covers the difference between schedules. A third Job, which starts later, must not work.
     bench.kubectl(&["create", "job", "third", "--from=cronjob/nightly"]).await?;
     job_ends(&bench, "third").await?;
     let answer = bench.kubectl(&["logs", "job/third", "-c", "main"]).await?;
@@ -129,7 +129,7 @@ async fn two_pods(bench: &Bench) -> anyhow::Result<(String, i64)> {
     Ok(leader)
 }
 
-/// `redlock run` has no time to release its lock: the end of its container is the only evidence.
+/// `redlock run` has no time to release its lock, so the end of its container is the only evidence.
 pub(crate) async fn a_lock_is_free_at_once_when_a_container_was_killed(bench: Bench) -> anyhow::Result<()> {
     let (leader, first) = two_pods(&bench).await?;
     let killed = bench.now();
@@ -138,7 +138,10 @@ pub(crate) async fn a_lock_is_free_at_once_when_a_container_was_killed(bench: Be
     let took = bench.now().since(killed);
     bench.figures.add("container of redlock run killed: the next one leads after", took);
     ensure!(next != leader, "the same pod");
-    ensure!(took < DEFAULT_TTL, "free after {took:?}: by the end of a ttl, and not by that of the container");
+    ensure!(
+        took < DEFAULT_TTL,
+        "free after {took:?}: the operator waited for the ttl, not for the end of the container"
+    );
     Ok(())
 }
 
@@ -149,7 +152,7 @@ pub(crate) async fn a_single_pod_of_a_deployment_leads_from_a_manifest(bench: Be
     let (next, second) = leads(&bench, first).await?;
     bench.figures.add("redlock run in a Deployment: leader deleted -> next one leads", bench.now().since(deleted));
     ensure!(next != leader, "the same pod");
-    // Only these two have led, each with one token.
+    // Only these two pods must have led, each with one token.
     let mut observed = BTreeSet::new();
     for pod in pod_of(&bench, "app=scheduler").await? {
         observed.extend(tokens(&bench, &pod.name_any(), "leads with token").await?);

@@ -34,7 +34,7 @@ pub(crate) async fn as_many_commands_run_at_a_time_as_there_are_slots(bench: Ben
     for child in &mut running {
         let pid = child.id().context("no process ID")?;
         ensure!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?.success(), "kill");
-        ensure!(timeout(LONG, child.wait()).await??.code() == Some(143), "the signal was passed on");
+        ensure!(timeout(LONG, child.wait()).await??.code() == Some(143), "the signal was not passed on");
     }
     Ok(())
 }
@@ -47,7 +47,7 @@ pub(crate) async fn a_claim_has_what_the_command_was_told(bench: Bench) -> anyho
     let ran =
         output(&bench, &[&["run", "--lock", &lock, "--ttl", TTL][..], &message, &["--", "true"]].concat()).await?;
     ensure!(ran.status.success(), "{ran:?}");
-    // It does not wait for the end of minHold, and the next claim does not get the lock before.
+    // `redlock run` does not wait for the end of minHold, but the next claim gets the lock only then.
     let claim = held(&bench).await.context("minHold has not passed")?;
     let (spec, holder) = (&claim.spec, status(&claim).holder.unwrap_or_default());
     ensure!(spec.priority == -3 && holder.identity == "night shift", "{spec:?} {holder:?}");
@@ -63,9 +63,9 @@ pub(crate) async fn a_claim_has_what_the_command_was_told(bench: Bench) -> anyho
     Ok(())
 }
 
-/// The Secret of a client as files and as variables.
+/// The pods have a client's Secret as files or as variables.
 ///
-/// Its tokens rise together with those of claims.
+/// Their tokens rise together with those of claims.
 pub(crate) async fn a_pod_takes_locks_from_the_members_with_rising_tokens(bench: Bench) -> anyhow::Result<()> {
     let mut manifest = crate::quorums::manifest(&bench, "q", MAX_TTL);
     manifest["spec"]["tls"] = json!({"mode": "Managed"});
@@ -84,13 +84,13 @@ pub(crate) async fn a_pod_takes_locks_from_the_members_with_rising_tokens(bench:
     Ok(())
 }
 
-/// The token that a pod got directly from the members, without any right in the cluster.
+/// The token of a pod that takes the lock from the members, without rights in the cluster.
 async fn direct(bench: &Bench, how: &str) -> anyhow::Result<i64> {
     let lock = format!("{}/direct", bench.namespace);
     let has_files = how == "files";
     let run = ["/redlock/redlock", "run", "--direct", "--lock", &lock, "--wait", "30s"];
     let files = if has_files { &["--members-secret", "/client"][..] } else { &[] };
-    // Without a shell before it, which would drop a variable whose name has a dot.
+    // The container starts `redlock` without a shell, because a shell drops variables whose names have a dot.
     let command = [&run[..], files, &["--", "sh", "-c", "echo token $REDLOCK_TOKEN"]].concat();
     let from = json!([{"prefix": "REDLOCK_MEMBERS_", "secretRef": {"name": "q-client-outside"}}]);
     let main = json!({
@@ -147,7 +147,7 @@ pub(crate) async fn a_release_hands_over_what_pods_hold(bench: Bench) -> anyhow:
     let next = election.recorder.until_after(mark, SOON, "the next pod leads", is_next).await?;
     let took = bench.now().since(asked);
     bench.figures.add("redlock release of an election: the next one leads after", took);
-    ensure!(took < MAX_TTL, "a hand-over does not wait for the ttl: {took:?}");
+    ensure!(took < MAX_TTL, "the hand-over waited for the ttl: {took:?}");
     ensure!(
         status(&next.object).holder.is_some_and(|holder| holder.pod_name != leader.pod_name),
         "{:?}",

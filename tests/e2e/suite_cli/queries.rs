@@ -117,9 +117,7 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
     Ok(())
 }
 
-/// A terminal gets colours.
-///
-/// A pipe and NO_COLOR get none.
+/// The command prints colours to a terminal, but not to a pipe or with NO_COLOR.
 pub(crate) async fn colours_are_seen_on_a_terminal_only(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     let (program, namespace) = (bench.cluster.redlock_path(), &bench.namespace);
@@ -132,7 +130,7 @@ pub(crate) async fn colours_are_seen_on_a_terminal_only(bench: Bench) -> anyhow:
     };
     let observed = run("NO_COLOR=").await?;
     ensure!(observed.contains("\u{1b}[32mHeld\u{1b}[0m"), "the holder is not green: {observed:?}");
-    ensure!(observed.contains("\u{1b}[33mQueued\u{1b}[0m"), "who waits is not yellow: {observed:?}");
+    ensure!(observed.contains("\u{1b}[33mQueued\u{1b}[0m"), "the waiting claim is not yellow: {observed:?}");
     let plain = run("NO_COLOR=1").await?;
     ensure!(plain.contains("Held") && !plain.contains('\u{1b}'), "{plain:?}");
     let progress = format!("{program} wait dlock/second -n {namespace} --timeout 1s --kubeconfig {kubeconfig} || true");
@@ -142,7 +140,9 @@ pub(crate) async fn colours_are_seen_on_a_terminal_only(bench: Bench) -> anyhow:
     Ok(())
 }
 
-/// With the chart's roles, and by the flags for another kubeconfig and context.
+/// The viewer has a role of the chart.
+///
+/// The command uses the flags for another kubeconfig and context.
 pub(crate) async fn a_viewer_sees_locks_and_is_told_which_role_breaks_them(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     let (namespace, key) = (bench.namespace.as_str(), format!("{}/reindex", bench.namespace));

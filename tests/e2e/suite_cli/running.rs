@@ -22,7 +22,7 @@ use crate::{
     operators, pods, poll,
 };
 
-/// The default skew of a second requires eight times as much.
+/// The minimum ttl for the default skew of a second, which is eight times the skew.
 const TTL: &str = "8s";
 const TTL_MILLIS: u64 = 8_000;
 const LONG: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ async fn start(bench: &Bench, lock: &str, options: &[&str], script: &str) -> any
     let stdout = child.stdout.as_mut().context("no output")?;
     let mut line = String::new();
     let read = timeout(SOON, BufReader::new(stdout).read_line(&mut line)).await.context("the command says nothing")?;
-    ensure!(read? > 0, "the command has ended at once");
+    ensure!(read? > 0, "the command ended immediately");
     Ok((child, line.trim().to_owned()))
 }
 
@@ -73,10 +73,10 @@ pub(crate) async fn a_command_runs_while_its_claim_is_held(bench: Bench) -> anyh
     let (child, text) = start(&bench, &lock, &[], "echo $REDLOCK_TOKEN; sleep 20; exit 3").await?;
     let claim = held(&bench).await?;
     ensure!(text == token(&claim)?.to_string(), "the command has token {text}");
-    // More than two ttls: the lock is renewed, and the command observes it.
+    // The command runs for more than two ttls, which needs renewals.
     let output = timeout(LONG, child.wait_with_output()).await.context("the command has not ended")??;
     ensure!(output.status.code() == Some(3), "{output:?}");
-    ensure!(is_free(&bench).await?, "the lock is released when `redlock run` has ended");
+    ensure!(is_free(&bench).await?, "the lock is held after the end of `redlock run`");
     Ok(())
 }
 
@@ -92,7 +92,7 @@ pub(crate) async fn a_second_command_waits_or_gives_up(bench: Bench) -> anyhow::
     poll::until(SOON, "the second one waits", async || Ok((claims(&bench).await?.len() >= 2).then_some(()))).await?;
     let pid = first.id().context("no process ID")?;
     ensure!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?.success(), "kill");
-    ensure!(timeout(LONG, first.wait()).await??.code() == Some(143), "the signal was passed on");
+    ensure!(timeout(LONG, first.wait()).await??.code() == Some(143), "the signal was not passed on");
     let second = timeout(LONG, second.wait_with_output()).await??;
     ensure!(second.status.success() && second.stdout == b"second\n", "{second:?}");
     Ok(())
@@ -109,9 +109,9 @@ pub(crate) async fn a_killed_run_loses_its_claim_soon_after_its_last_heartbeat(b
     poll::until(LONG, "the lock is free", async || Ok(is_free(&bench).await?.then_some(()))).await?;
     let took = bench.now().since(killed);
     bench.figures.add("killed run: lock free after", took);
-    // ttl + renewInterval + 1 s.
+    // The limit is ttl + renewInterval + 1 s.
     let most = Duration::from_millis(TTL_MILLIS + TTL_MILLIS / 3 + 1_000);
-    ensure!(took <= most, "free after {took:?}, promised are {most:?}");
+    ensure!(took <= most, "free after {took:?}, the limit is {most:?}");
     Ok(())
 }
 
@@ -138,7 +138,7 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
     bench.kubectl(&["create", "rolebinding", "app", &role, &subject]).await?;
     let image = operators::image(&bench.cluster).await?;
     let lock = format!("{}/migration", bench.namespace);
-    // The image has only `redlock`, so that is the command, too. It needs neither the downward API nor kubectl.
+    // The image has only `redlock`, so the command is `redlock`. It needs neither the downward API nor kubectl.
     let command =
         ["/usr/local/bin/redlock", "run", "--lock", &lock, "--ttl", TTL, "--", "/usr/local/bin/redlock", "crds"];
     let pod = json!({
@@ -165,12 +165,15 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
     let (phase, pod) = poll::until(LONG, "the pod has ended", ended).await?;
     let text = bench.kubectl(&["logs", "migration"]).await?;
     ensure!(phase == "Succeeded", "{phase}: {text}");
-    ensure!(text.contains("kind: CustomResourceDefinition"), "the command has run: {text}");
+    ensure!(text.contains("kind: CustomResourceDefinition"), "the command has not run: {text}");
     let claims = claims(&bench).await?;
     let claim = claims.first().context("no claim")?;
     let holder = claim.spec.claim.clone().unwrap_or_default();
     ensure!(holder.pod_name.as_deref() == Some("migration") && holder.pod_uid == pod.uid(), "{holder:?}");
-    ensure!(claim.owner_references().iter().any(|owner| Some(&owner.uid) == pod.uid().as_ref()), "the pod owns it");
-    ensure!(is_free(&bench).await?, "released");
+    ensure!(
+        claim.owner_references().iter().any(|owner| Some(&owner.uid) == pod.uid().as_ref()),
+        "the pod does not own the claim"
+    );
+    ensure!(is_free(&bench).await?, "the lock was not released");
     Ok(())
 }

@@ -33,7 +33,7 @@ pub(crate) async fn a_doctor_finds_a_healthy_installation_well(bench: Bench) -> 
     ensure!(items.iter().any(|item| item["says"].as_str().is_some_and(|reports| reports.contains(&main))), "{found}");
     let text = redlock(&bench, &["doctor"]).await?.out;
     ensure!(text.contains("ok    API server"), "{text}");
-    // An address without a listener is a finding, with the remedy.
+    // An unreachable API server is a finding, which has a remedy.
     let config = format!("{}.away", folder(&bench));
     std::fs::copy(&bench.cluster.kubeconfig, &config)?;
     let cluster = bench.cluster.kubectl(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].name}"]).await?;
@@ -64,15 +64,15 @@ pub(crate) async fn a_report_has_the_objects_and_no_secret(bench: Bench) -> anyh
     let secrets = secrets.list(&ListParams::default().labels(QUORUM_LABEL)).await?;
     let mut checked = 0;
     for (name, value) in secrets.into_iter().filter_map(|secret| secret.data).flatten() {
-        // Without names, addresses and certificates, which occur in objects, too.
+        // Names, addresses and certificates are not checked, because objects contain them.
         let Ok(value) = String::from_utf8(value.0) else { continue };
         let passwords = value.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() >= 32);
         for password in passwords.filter(|_| !name.ends_with(".crt")) {
             checked += 1;
-            ensure!(!text.contains(password), "the report has something of {name}");
+            ensure!(!text.contains(password), "the report has a value of {name}");
         }
     }
-    ensure!(checked > 3, "only {checked} values were looked for");
+    ensure!(checked > 3, "only {checked} values were checked");
     let again = redlock(&bench, &["report", &directory]).await?;
     std::fs::remove_dir_all(&directory)?;
     ensure!(again.code == 125 && again.err.contains("exists"), "{}", again.err);
@@ -83,12 +83,12 @@ pub(crate) async fn the_program_sets_itself_up(bench: Bench) -> anyhow::Result<(
     let directory = folder(&bench);
     let bin = format!("{directory}/bin");
     ensure!(prints(&bench, &["install", &bin]).await? == format!("{bin}/redlock\n"));
-    // Over itself, like a pod that starts again.
+    // A second installation replaces the first one, as in a restarted pod.
     prints(&bench, &["install", &bin]).await?;
     prints(&bench, &["man", &format!("{directory}/man1")]).await?;
     ensure!(std::fs::read_to_string(format!("{directory}/man1/redlock-explain.1"))?.contains("shop/reindex"));
     ensure!(prints(&bench, &["completions", "bash"]).await?.contains("REDLOCK_COMPLETE"));
-    // As a plugin, too: kubectl passes on the arguments after the name.
+    // The program works as a plugin of kubectl, which passes on the arguments after the name.
     std::fs::rename(format!("{bin}/redlock"), format!("{bin}/kubectl-redlock"))?;
     let kubeconfig = bench.cluster.kubeconfig.display();
     let script = format!("PATH={bin}:$PATH KUBECONFIG={kubeconfig} kubectl redlock list -n {}", bench.namespace);

@@ -23,7 +23,7 @@ async fn at_terminal(bench: &Bench, environment: &str, arguments: &str, typed: &
     let (program, kubeconfig) = (bench.cluster.redlock_path(), bench.cluster.kubeconfig.display());
     let command = format!("KUBECONFIG={kubeconfig} {program} {arguments}");
     let script = format!("{environment} TERM=xterm script --quiet --return --command '{command}' /dev/null");
-    // Without --return the exit code would be lost. The output is checked here.
+    // The test checks only the output, so the exit code is ignored.
     bench.cluster.shell(&format!("printf '{typed}' | {script} || true")).await
 }
 
@@ -92,7 +92,7 @@ pub(crate) async fn a_person_sees_how_a_wait_goes_on(bench: Bench) -> anyhow::Re
     let wait = format!("wait dlock/second -n {namespace} --timeout 2s");
     let observed = at_terminal(&bench, "", &wait, "").await?;
     ensure!(observed.contains("waiting: dlock/second is Queued"), "no progress: {observed:?}");
-    // A program gets lines, without control characters.
+    // Without a terminal the output has lines and no control characters.
     let run = redlock(&bench, &run.split(' ').collect::<Vec<_>>()).await?;
     ensure!(
         run.code == 122 && run.err.contains("redlock: waiting for lock") && !run.err.contains('\u{1b}'),
@@ -108,7 +108,7 @@ pub(crate) async fn a_screen_is_drawn_again_until_it_is_left(bench: Bench) -> an
     let (namespace, operator) = (&bench.namespace, &bench.cluster.operator_namespace);
     for screen in [format!("top -n {namespace}"), format!("quorum status -n {operator} main --watch")] {
         let command = format!("KUBECONFIG={kubeconfig} timeout --foreground --signal=INT 7 {program} {screen}");
-        // The terminal of a program without one has no size.
+        // `script` creates a terminal without a size if it has none itself.
         let line = format!(
             "TERM=xterm script --quiet --return --command 'stty rows 30 cols 120; {command}' /dev/null </dev/null || true"
         );
@@ -131,7 +131,7 @@ pub(crate) async fn a_person_is_asked_before_exclusion_is_given_up(bench: Bench)
     let refused = at_terminal(&bench, "", &command, "n\\n").await?;
     ensure!(refused.contains("may still work") || refused.contains("exclusion"), "no question: {refused:?}");
     let now = lock.recorder.last()?.object;
-    ensure!(is_held(&now) && token(&now)? == before, "broken though the answer was no");
+    ensure!(is_held(&now) && token(&now)? == before, "the lock was broken despite the answer no");
     let mark = lock.recorder.versions().len();
     at_terminal(&bench, "", &command, "y\\n").await?;
     let ended = |version: &crate::record::Version<_>| {

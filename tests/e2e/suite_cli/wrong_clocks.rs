@@ -20,7 +20,7 @@ use crate::{
     shifted::led_by_shifted,
 };
 
-/// The default skew of a second requires eight times as much.
+/// The minimum ttl for the default skew of a second, which is eight times the skew.
 const TTL: Duration = Duration::from_secs(8);
 const MAX_TTL: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(90);
@@ -58,8 +58,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// Starts it.
     ///
-    /// `offset` is the error of `redlock`'s wall clock in milliseconds. `has_secret` decides whether it has the
-    /// members' Secret.
+    /// `offset` is the error of `redlock`'s wall clock in milliseconds. With `has_secret` it has the members' Secret.
     async fn start(bench: &'a Bench, name: String, offset: i64, has_secret: bool) -> anyhow::Result<Self> {
         let (lock, ttl) = (format!("{}/{name}", bench.namespace), format!("{}s", TTL.as_secs()));
         let secret = if has_secret { "--members-secret /client" } else { "" };
@@ -96,7 +95,7 @@ impl<'a> Run<'a> {
 
     /// Waits until the work has lasted for longer than two ttls.
     ///
-    /// The lock was renewed, and `redlock run` has observed it.
+    /// This needs renewals that `redlock run` has observed.
     async fn goes_on(&self) -> anyhow::Result<()> {
         let goes_on = async || {
             ensure!(self.ended().await?.is_none(), "{} has ended: {}", self.name, self.log().await?);
@@ -118,7 +117,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Checks that the work ends while a majority of the members still has the key, after the last renewal.
+    /// Checks that after the last renewal the work ends while a majority of the members still has the key.
     async fn ends_before_the_lock(&self, quorum: &Quorum) -> anyhow::Result<()> {
         let (administrator, key) =
             (Administrator::of(quorum).await?, format!("{}/{}", self.bench.namespace, self.name));
@@ -153,8 +152,8 @@ fn millis(duration: Duration) -> u64 {
 
 /// An operator with a wrong clock changes no command's end.
 ///
-/// Commands that use the status and commands that ask the members continue to work, and end in time when the replica
-/// ends.
+/// Commands that use the status, and commands that read the members, continue to work. They end in time when the
+/// replica ends.
 pub(crate) async fn an_operator_whose_clock_is_wrong_moves_no_end_of_a_command(bench: Bench) -> anyhow::Result<()> {
     let quorum = quorum(&bench).await?;
     for (how, offset) in WRONG {
@@ -178,7 +177,7 @@ pub(crate) async fn a_pod_with_a_wrong_clock_uses_the_members_or_starts_nothing(
         refused.ends_with(REFUSED).await?;
         let text = refused.log().await?;
         ensure!(text.contains("--skew is 1s") && text.contains("--members-secret"), "{text}");
-        ensure!(refused.worked().await?.is_none() && claims(&bench).await?.is_empty(), "it has asked for a lock");
+        ensure!(refused.worked().await?.is_none() && claims(&bench).await?.is_empty(), "it has created a claim");
     }
     let runs = WRONG.map(|(how, offset)| Run::start(&bench, format!("members-{how}"), offset, true));
     let runs = try_join_all(runs).await?;

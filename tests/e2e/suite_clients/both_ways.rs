@@ -32,7 +32,7 @@ async fn all_libraries(bench: &Bench, fields: Value) -> anyhow::Result<()> {
     let Login { urls, ca } = Login::of(&quorum).await?;
     ensure!(
         urls.lines().all(|url| url.starts_with("rediss://") == tls) && ca.is_some() == tls,
-        "not the TLS asked for"
+        "the Secret does not match the TLS setting"
     );
     let redis = Client::start(&quorum).await?;
     for library in LIBRARIES {
@@ -53,7 +53,7 @@ async fn outside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -
     let (object, name) = (format!("after-{name}"), format!("outside-{name}"));
     let key = redis_key(bench, &name);
     let held = client.acquire_within(SOON, &key, MAX_TTL).await?;
-    // All of them, unless one was too slow for the library.
+    // The client has the key on all members, except for one that was too slow for the library.
     let present = format!("for m in 0 1 2; do redis $m EXISTS {key}; done");
     let set = redis.shell(&present).await?;
     ensure!(set.matches('1').count() >= 2, "the client holds by {set:?}");
@@ -76,7 +76,7 @@ async fn outside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -
     lock.remove().await
 }
 
-/// The members refuse the client a key that a claim holds, and the key survives the attempts.
+/// Checks that the client cannot take a key that a claim holds, and does not change the key.
 async fn inside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -> anyhow::Result<()> {
     let name = format!("inside-{}", client.library.name);
     let key = redis_key(bench, &name);
@@ -95,7 +95,7 @@ async fn inside_first(bench: &Bench, redis: &Client, client: &mut LockClient) ->
     ensure!(value == after && value.lines().count() == 3, "the claim's keys were {value:?} and are {after:?}");
     let now = lock.recorder.last()?;
     ensure!(is_held(&now.object), "the claim has lost its lock");
-    ensure!(token(&before.object)? == token(&now.object)?, "the claim was given the lock anew");
+    ensure!(token(&before.object)? == token(&now.object)?, "the claim was granted the lock again");
     lock.remove().await?;
     client.acquire_within(SOON, &key, TTL).await?;
     client.release().await?;

@@ -23,13 +23,13 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
-/// Short, because some holds expire without a release.
+/// The ttl is short, because some holds expire without a release.
 const TTL: Duration = Duration::from_secs(1);
 const KEY: &str = "contended";
 const CLAIMANTS: usize = 2;
 /// Each client has to hold this often.
 const HOLDS: usize = 5;
-/// All clients together need less than this.
+/// The limit for the holds of all clients.
 const LIMIT: Duration = Duration::from_secs(200);
 const RESTART_LIMIT: Duration = Duration::from_secs(60);
 const LEAST_RESTARTS: usize = 3;
@@ -131,7 +131,7 @@ async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow:
         let mut until = held.until;
         let now = bench.wall().0;
         if client.library.extends && holds % 3 == 1 && now < until {
-            // A client that fails to extend stops: some libraries release then.
+            // After a failed extension the hold ends now, because some libraries release the lock then.
             until = client.extend(TTL).await.map_or(until.min(now), |Held { until, .. }| until);
             sleep(millis(20, 200)).await;
         }
@@ -145,7 +145,7 @@ async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow:
         } else {
             let now = bench.wall().0;
             book.add(Span { who, from: held.from, until: until.min(now) });
-            // Late on a busy machine the lock can have expired, which some libraries treat as an error.
+            // On a busy machine the lock can have expired, which some libraries treat as an error.
             let _released = client.release().await;
         }
         sleep(millis(100, 600)).await;
@@ -164,7 +164,7 @@ async fn claimant(bench: Bench, number: usize, book: History) -> anyhow::Result<
         let valid = status(&lock.recorder.last()?.object).valid_until.context("the claim was not renewed")?;
         let acquired = held.acquired_at.context("no acquiredAt")?;
         ensure!(valid > acquired, "a validity that ends before it begins: {valid}");
-        // By the clock of the API server, which runs on this machine.
+        // These times are from the clock of the API server, which runs on this machine.
         let (from, until) = (acquired.as_millis(), valid.as_millis().min(now));
         book.add(Span { who: format!("claim {number}"), from, until });
         lock.remove().await?;

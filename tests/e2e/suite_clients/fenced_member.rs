@@ -13,10 +13,10 @@ use crate::{
     quorums::Quorum,
 };
 
-/// Long enough for all libraries to have their turn while the member is fenced.
+/// The member is fenced long enough for all libraries to run their tests.
 const MAX_TTL: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(4);
-/// More than all requests of an extension can take.
+/// The pause before an extension, which is longer than all of its requests.
 ///
 /// The clients wait for a member for a fifth of a second.
 const BEFORE_EXTENSION: Duration = Duration::from_secs(1);
@@ -46,8 +46,8 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
         let mine = key(&bench, name);
         let held = client.acquire_within(SOON, &mine, TTL).await?;
         if client.library.extends {
-            // A library can subtract the duration of the extension, and of the query of the remaining time, from the
-            // validity. That is less than this. An extension that comes later than this time ends later, too.
+            // A library can subtract from the validity the durations of the extension and of the query of the remaining
+            // time. They are shorter than this pause, so the extended validity must end later than the first one.
             tokio::time::sleep(BEFORE_EXTENSION).await;
             let extended = client.extend(TTL).await?;
             ensure!(extended.until > held.until, "{name}: {held:?}, extended: {extended:?}");
@@ -60,11 +60,11 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
         let taken = client.acquire(&key(&bench, "claimed"), TTL).await?;
         ensure!(taken.is_none(), "{name} took what a claim holds: {taken:?}");
     }
-    // The behaviour of redlock-py that docs/clients.md describes: it fails although two have voted.
+    // docs/clients.md describes that plain redlock-py fails although two members voted.
     let careless = &mut clients[0];
     ensure!(careless.library == REDLOCK_PY, "not redlock-py: {:?}", careless.library);
     let answer = careless.ask(&format!("plain {} 1000", key(&bench, "careless"))).await?;
-    ensure!(answer.contains("MultipleRedlockException"), "redlock-py can do with a fenced member by itself: {answer}");
+    ensure!(answer.contains("MultipleRedlockException"), "plain redlock-py now tolerates a fenced member: {answer}");
     ensure!(is_held(&claimed.recorder.last()?.object), "the claim has lost its lock");
     let still_fenced = quorum.recorder.last()?.object.status.unwrap_or_default();
     let state = still_fenced.members.get(VICTIM).map(|member| member.state);

@@ -14,7 +14,7 @@ const RESTART_LIMIT: Duration = Duration::from_secs(60);
 const LEAST_REFUSALS: usize = 20;
 
 pub(crate) async fn no_vote_is_given_between_a_start_and_its_admission(bench: Bench) -> anyhow::Result<()> {
-    // From the first start on.
+    // The monitor starts before the quorum.
     let monitor = bench.votes().await?;
     let quorum = Quorum::create_with(&bench, "q", MAX_TTL, json!({})).await?;
     for member in 0..3 {
@@ -33,9 +33,12 @@ pub(crate) async fn no_vote_is_given_between_a_start_and_its_admission(bench: Be
         ensure!(tally.processes(&name) == 2, "{name}: not two processes: {tally:?}");
     }
     for (process, count) in &tally.0 {
-        ensure!(count.votes > 0 && count.refusals >= LEAST_REFUSALS, "{process:?}: too little was seen: {tally:?}");
+        ensure!(
+            count.votes > 0 && count.refusals >= LEAST_REFUSALS,
+            "{process:?}: too few votes or refusals: {tally:?}"
+        );
     }
-    // The check can fail: without recorded admissions every vote is a violation.
+    // This shows that the check can fail, because without recorded admissions every vote is a violation.
     ensure!(check_votes(&[], &attempts).is_err(), "votes without any admission were accepted");
     Ok(())
 }

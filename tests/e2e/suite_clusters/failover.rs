@@ -22,9 +22,9 @@ use crate::{
 const QUORUM: &str = "shared";
 const POD: &str = "app-0";
 const LONG: Duration = Duration::from_secs(120);
-/// The hold ends with its ttl.
+/// The limit until the other cluster leads.
 ///
-/// The next election and the next retry of client-go's loop follow.
+/// It covers the end of the hold with its ttl, the next election, and the next retry of client-go's loop.
 const FOLLOWED: Duration = Duration::from_secs(34);
 
 /// One cluster: a pod, the election in which it can lead, and the pod's program.
@@ -72,7 +72,7 @@ async fn in_both(one: &Bench, what: impl AsyncFnOnce(&Bench, &Bench) -> anyhow::
     result.and(healed).and(closed)
 }
 
-/// Checks that the leader gives up, and that the other cluster leads with a larger token.
+/// Checks that the leader ends, and that the other cluster leads with a larger token.
 async fn moves(one: &Bench, first: &Place, second: &mut Place, fault: &str, limit: Duration) -> anyhow::Result<()> {
     let before = one.now();
     let led = token(&second.lock.recorder.last()?.object)?;
@@ -83,7 +83,7 @@ async fn moves(one: &Bench, first: &Place, second: &mut Place, fault: &str, limi
     one.figures.add(&format!("{fault}: a program in the other cluster leads after"), took);
     ensure!(took <= limit, "the other cluster leads after {took:?}, expected are at most {limit:?}");
     let next = token(&first.lock.recorder.last()?.object)?;
-    ensure!(next > led, "the token goes from {led} to {next}");
+    ensure!(next > led, "the token does not rise from {led} to {next}");
     check(&[&first.program, &second.program])
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn a_leader_in_two_clusters_follows_when_a_cluster_stops(bench:
 pub(crate) async fn a_leader_elsewhere_follows_when_an_api_server_is_frozen(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
-        // The published validity passes first. Then the last renewal runs out.
+        // The published validity ends first, and then the last renewal expires.
         let frozen = two.cluster.faults.inject(&["apiserver-pause"], &["apiserver-resume"]).await?;
         let moved = moves(one, &first, &mut second, "API server frozen", FOLLOWED + TTL).await;
         two.cluster.faults.end(frozen).await?;

@@ -21,7 +21,7 @@ use crate::{
 const HOUR: i64 = 3_600_000;
 const MAX_TTL: Duration = Duration::from_secs(12);
 const TTL: Duration = Duration::from_secs(10);
-/// Until the node controller has given a node up (50 s), and the operator after it (15 s).
+/// The limit until the node controller (50 s) and then the operator (15 s) treat a node as lost.
 const NODE_LIMIT: Duration = Duration::from_secs(120);
 
 fn on_q(name: &str, key: &str, more: Value) -> Value {
@@ -30,7 +30,7 @@ fn on_q(name: &str, key: &str, more: Value) -> Value {
 
 /// The holder is cut off, so it keeps the last validity that it received.
 ///
-/// There are also locks with limits of half an hour, none of which has passed.
+/// Other locks have limits of half an hour, which must not pass.
 pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench: Bench) -> anyhow::Result<()> {
     let (lost, kept) = node_to_lose(&bench).await?;
     let nodes = Recorder::of(kube::Api::all(bench.cluster.client.clone()), &lost).await?;
@@ -80,9 +80,16 @@ pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench
     check_no_promise_beyond_ttl(&elected, TTL)?;
     check_tokens(&check_apart(&[&elected], &[])?)?;
     renewed_from_now(&held).await?;
-    ensure!(!waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "granted beside a holder");
+    ensure!(
+        !waiting.recorder.versions().iter().any(|v| is_held(&v.object)),
+        "granted while another claim held the lock"
+    );
     let last = waiting.recorder.last()?;
-    ensure!(crate::locks::reason_of(&last.object, "Held") == Some("Queued"), "it gave up: {:?}", last.object.status);
+    ensure!(
+        crate::locks::reason_of(&last.object, "Held") == Some("Queued"),
+        "it stopped waiting: {:?}",
+        last.object.status
+    );
     quorums::default_is_ready(&bench.cluster).await
 }
 
@@ -90,7 +97,7 @@ pub(crate) async fn a_clock_that_jumps_during_an_ending_admits_no_holder_early(b
     let (_, kept) = node_to_lose(&bench).await?;
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     led_by_shifted(&bench, &kept, 0, async |replica| {
-        // Forward, from ahead back to the correct time, and to behind it.
+        // The clock jumps ahead, back to the correct time, and behind it.
         for (round, offset) in [HOUR, 0, -HOUR].into_iter().enumerate() {
             let key = format!("job-{round}");
             let first = Lock::create(&bench, on_q(&format!("first-{round}"), &key, json!({}))).await?;

@@ -22,13 +22,13 @@ use crate::{
     suite_lock::support::HTTPD,
 };
 
-/// Until the pods of a deleted node are collected (about a minute).
+/// The limit until the pods of a deleted node are collected, which takes about a minute.
 const COLLECTED: Duration = Duration::from_secs(150);
 const TTL: Duration = Duration::from_secs(10);
 
-/// Its kubelet is down, so the container continues to run after all of its objects are gone.
+/// The node's kubelet is down, so the container continues to run after its objects are deleted.
 pub(crate) async fn a_holder_whose_node_object_is_deleted_is_not_cut_short(bench: Bench) -> anyhow::Result<()> {
-    // Long enough that an early end differs by more than milliseconds.
+    // With this ttl an early end differs by more than milliseconds.
     const TTL: Duration = Duration::from_secs(20);
     let (lost, kept) = node_to_lose(&bench).await?;
     let there = MembersOn::node(&bench, &lost).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn a_holder_whose_node_object_is_deleted_is_not_cut_short(bench
     let mark = nodes.mark();
     bench.cluster.faults.end(stopped).await?;
     reports(&nodes, mark).await?;
-    // A kubelet that starts ends containers without a pod.
+    // A starting kubelet ends containers without a pod.
     there.are_dead(&bench).await?;
     operators::all_available(&bench.cluster).await?;
     quorums::default_is_ready(&bench.cluster).await?;
@@ -97,7 +97,7 @@ pub(crate) async fn job_pods_forced_off_a_node_keep_their_lock_until_it_expires(
     pods.until(SOON, "the pod is told to end", message).await?;
     let deleted = |v: &LockVersion| v.object.metadata.deletion_timestamp.is_some();
     owned.recorder.until(SOON, "the claim is being deleted", deleted).await?;
-    // By all evidence the pod works, so its lock is renewed.
+    // There is no evidence that the pod has ended, so its lock is renewed.
     next.recorder.never_during(0, TTL, "granted while the pod may run", |v| is_held(&v.object)).await?;
     bench.kubectl(&["delete", "pods", "--selector=app=job", "--force", "--grace-period=0"]).await?;
     let held = next.held(TTL + SOON).await?;

@@ -21,13 +21,13 @@ const MAX_TTL: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_secs(10);
 /// Longest time until the node controller marks the node as unknown.
 const UNKNOWN: Duration = Duration::from_secs(60);
-/// From then on, when most other nodes are unknown, too.
+/// The longest time after that until the node counts as lost, if most other nodes are also unknown.
 const LOST: Duration = Duration::from_secs(300);
 const SLACK: Duration = Duration::from_secs(10);
 
-/// One quorum has its only member on the node that is left: there a lock is passed on.
+/// One quorum has its only member on the remaining node, and its lock is passed on.
 ///
-/// The other quorum has lost its majority: its lock is given up, and granted to no other claim.
+/// The other quorum has lost its majority. Its holder loses the lock, and no other claim gets it.
 pub(crate) async fn two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;
@@ -57,7 +57,7 @@ pub(crate) async fn two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever
     for node in &gone {
         bench.cluster.faults.cut_node(node).await?;
     }
-    // It stays `ending`: a majority has to confirm the end before the key is granted.
+    // The lock stays `ending`, because a majority must confirm the end before the next grant.
     let lost = without_majority.recorder.until_after(0, UNKNOWN + TTL, "lost", |v| {
         v.at > start && !is_held(&v.object) && reason_of(&v.object, "Held") == Some("NoQuorum")
     });
@@ -66,7 +66,7 @@ pub(crate) async fn two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever
     let next = led_by(&elected, mark, "app-1", UNKNOWN + LOST + TTL + SLACK).await?;
     let took = next.at.since(start);
     bench.figures.add("two of three nodes gone -> next leader (ttl 10 s)", took);
-    ensure!(took < UNKNOWN + LOST + TTL + SLACK, "the next leader was there only after {took:?}");
+    ensure!(took < UNKNOWN + LOST + TTL + SLACK, "the next leader led only after {took:?}");
     check_followed(&[&elected], &next, SLACK)?;
     ensure!(!waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "granted without a majority");
 
@@ -78,7 +78,7 @@ pub(crate) async fn two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever
     }
     ensure!(watched.mark() >= mark, "no node was seen");
     operators::all_available(&bench.cluster).await?;
-    // The key is free, and the first claim gets it.
+    // The key is free, so one of the two locks gets it.
     let someone = async {
         tokio::select! {
             held = waiting.held(UNKNOWN) => held,

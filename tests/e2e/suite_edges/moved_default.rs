@@ -16,7 +16,7 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(20);
-/// Longer than the operator's downtime.
+/// A ttl that is longer than the operator's downtime.
 const TTL: Duration = Duration::from_secs(18);
 /// The chart's default quorum.
 const INSTALLED: &str = "main";
@@ -55,10 +55,13 @@ async fn while_moved<F: Future<Output = anyhow::Result<()>>>(
     restart_operator(bench).await?;
     renewed_from_now(&first).await?;
     check_never_lost(&first.recorder.versions())?;
-    ensure!(!next.recorder.versions().iter().any(|v| is_held(&v.object)), "granted on the new default beside a holder");
+    ensure!(
+        !next.recorder.versions().iter().any(|v| is_held(&v.object)),
+        "granted on the new default while another claim held the lock"
+    );
     ensure!(quorum_of(&first.recorder.last()?).as_deref() == Some(INSTALLED), "the held lock was moved");
 
-    // The earlier default is in force until its last hold ends. The end of that hold is sealed and awaited there.
+    // The earlier default is in force until its last hold ends. The operator seals that hold there, and awaits its end.
     suspend(&first).await?;
     let after = next.held(TTL + SOON).await?;
     check_followed(&[&first, &next], &after, SLACK)?;

@@ -17,7 +17,7 @@ use crate::{
 
 const LARGE: Duration = Duration::from_secs(20);
 const SMALL: Duration = Duration::from_secs(2);
-/// Longer than the operator's downtime, and than the smaller maxTTL.
+/// A ttl that is longer than the operator's downtime, and than the smaller maxTTL.
 const TTL: Duration = Duration::from_secs(18);
 const GONE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -32,18 +32,21 @@ pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_at_a_restart(bench:
     restart_operator(&bench).await?;
     renewed_from_now(&first).await?;
     check_never_lost(&first.recorder.versions())?;
-    // It has to last longer than the validity that was published before the restart.
+    // The wait is longer than the validity that was published before the restart.
     next.recorder.never_during(0, TTL, "granted beside a holder", |v| is_held(&v.object)).await?;
     renewed_from_now(&first).await?;
     check_never_lost(&first.recorder.versions())?;
     let last = quorum.recorder.last()?.object.status.unwrap_or_default();
-    ensure!(last.max_ttl_in_force.is_some_and(|max| max.get() == LARGE), "lowered while a lock with more is held");
+    ensure!(
+        last.max_ttl_in_force.is_some_and(|max| max.get() == LARGE),
+        "lowered while a lock with a larger ttl is held"
+    );
 
     suspend(&first).await?;
     let held = next.held(TTL + SOON).await?;
     check_followed(&[&first, &next], &held, SLACK)?;
     check_tokens(&check_apart(&[&first, &next], &[])?)?;
-    // A suspended lock has given up its place, and is not accepted again with that ttl.
+    // The suspended lock has left its place, and is not accepted again with that ttl.
     let refused = first.recorder.last()?;
     ensure!(!is_held(&refused.object), "{:?}", refused.object.status);
     Ok(())
@@ -70,7 +73,7 @@ pub(crate) async fn a_quorum_recreated_with_a_smaller_max_ttl_keeps_promises(ben
     let holds = check_apart(&[&first, &next], &[])?;
     check_tokens(&holds)?;
     ensure!(holds.len() == 2, "not two holds: {holds:?}");
-    // The object with the hold on the earlier quorum blocks no claim, and ends.
+    // The claim with the hold on the earlier quorum blocks no other claim, and finishes.
     let ended = |v: &super::support::LockVersion| reason_of(&v.object, "Finished").is_some();
     first.recorder.until(GONE_LIMIT, "finished", ended).await?;
     let before = beliefs([&first])?.pop().context("never held")?;

@@ -18,7 +18,7 @@ use crate::{
     spans::millis,
 };
 
-/// Renewed every 3 s: at least 6 s are left at any time, minus the allowance for drift.
+/// The lock is renewed every 3 s, so at least 6 s minus the drift are always left.
 const TTL: Duration = Duration::from_secs(9);
 const LEFT: Duration = Duration::from_millis(5500);
 const STATUS: &str = "/distributedlocks/subject-a/status";
@@ -26,7 +26,7 @@ const STATUS: &str = "/distributedlocks/subject-a/status";
 /// The result of the first write.
 #[derive(Clone, Copy, Debug)]
 enum Mishap {
-    /// Another client has written in between.
+    /// Another client wrote the lock before it.
     Conflict,
     /// The API server has a fault.
     Fault,
@@ -54,7 +54,7 @@ async fn runs_out(world: &World, gate: &Gate, validity: &str, mishap: Mishap) ->
     first.held(SOON).await?;
     let next = Lock::create(&world.bench, claim("subject-b", "subject", Some("q"), TTL)).await?;
     next.reason("Queued", SOON).await?;
-    // The validity of the grant expires. The lock does not.
+    // The published validity of the grant expires, but the lock does not.
     tokio::time::sleep(TTL + Duration::from_secs(1)).await;
     let asked = meets(world, gate, &first, mishap).await?;
     let held = next.held(TTL + SOON).await?;
@@ -68,14 +68,14 @@ async fn runs_out(world: &World, gate: &Gate, validity: &str, mishap: Mishap) ->
     first.remove().await
 }
 
-/// The write that records the end of the hold gets this fault.
+/// Lets the write that records the end of the hold fail in this way.
 ///
-/// Returns when the end was requested.
+/// Returns the time of the request to end the hold.
 async fn meets(world: &World, gate: &Gate, first: &Lock, mishap: Mishap) -> anyhow::Result<i64> {
     let until_delayed = async || tokio::time::timeout(SOON, gate.until_delayed()).await.context("nothing was written");
     let publishes = first.recorder.last()?.object.spec.validity == Validity::Published;
     if publishes {
-        // A renewal is in progress until the end has been requested: the next write is the relevant one.
+        // A delayed renewal blocks other writes until the end is requested, so the next write is the relevant one.
         gate.delay_write(STATUS);
         until_delayed().await?;
     } else {

@@ -51,11 +51,10 @@ fn check_shapes(locks: &[&Lock]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Before a holder: an older claim of another shape.
+/// Claims of another shape neither block a holder nor join it.
 ///
-/// Next to it: claims that follow when the oldest object is deleted. Behind it: waiting claims.
-///
-/// While the key is free, the oldest waiting claim has its turn.
+/// Such claims wait before and behind claims of the holder's shape. They are not granted next to a holder, even after the
+/// oldest object is deleted. When the key is free, the oldest waiting claim decides the shape.
 pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: Bench) -> anyhow::Result<()> {
     let spent = Lock::create(&bench, shaped("spent", 1, json!({}))).await?;
     spent.held(SOON).await?;
@@ -66,7 +65,7 @@ pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: B
     let other = Lock::create(&bench, shaped("other", 2, json!({}))).await?;
     let why = refused(&other).await?;
     ensure!(message_of(&why.object, "Accepted").contains("spent"), "{:?}", status(&why.object));
-    // The end of the first leaves a finished object that is kept.
+    // The first claim ends, and its finished object stays.
     bench.break_lock("spent", "break-force", "the test").await?;
     holder.held(SOON).await?;
     next_second(&bench).await;
@@ -75,13 +74,13 @@ pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: B
     let behind = Lock::create(&bench, shaped("behind", 1, json!({}))).await?;
     let queued = behind.reason("Queued", SOON).await?;
     let position = status(&queued.object).queue_position;
-    ensure!(position == Some(1), "the claims that are refused count as before it: {position:?}");
+    ensure!(position == Some(1), "refused claims must not count in the queue: {position:?}");
 
     // The oldest object is deleted, and the oldest waiting one has another shape.
     spent.remove().await?;
     other.recorder.never_during(0, TTL, "let in beside a holder", |v| is_held(&v.object)).await?;
     urgent.recorder.never_during(0, Duration::ZERO, "let in beside a holder", |v| is_held(&v.object)).await?;
-    // The key is free, and the oldest waiting claim shares it with those of its shape. Claims behind it wait for both.
+    // The oldest waiting claim shares the free key with claims of its shape. Other claims wait for both.
     holder.delete().await?;
     for lock in [&urgent, &other] {
         lock.held(SOON).await?;

@@ -20,7 +20,7 @@ use crate::{
     suite_lock::support::container,
 };
 
-/// The next holder follows the end of the last validity within this time, on a busy machine.
+/// On a busy machine the next holder follows within this time after the end of the last validity.
 pub(super) const SLACK: Duration = Duration::from_secs(5);
 /// After a restart or a change of leader the operator works within this time.
 pub(super) const OPERATOR_LIMIT: Duration = Duration::from_secs(60);
@@ -125,7 +125,7 @@ impl MembersOn {
         Ok(Self(there))
     }
 
-    /// An administrator confirms that they are dead.
+    /// Confirms their death like an administrator.
     pub(super) async fn are_dead(&self, bench: &Bench) -> anyhow::Result<()> {
         for (namespace, quorum, uid) in &self.0 {
             let word = format!("redlock-operator.io/predecessor-dead={uid}");

@@ -88,7 +88,11 @@ impl Scene {
             check_never_lost(&lock.recorder.versions())?;
         }
         for lock in self.waiters() {
-            ensure!(!lock.recorder.versions().iter().any(|v| is_held(&v.object)), "{} was granted beside", lock.name);
+            ensure!(
+                !lock.recorder.versions().iter().any(|v| is_held(&v.object)),
+                "{} was granted while another claim held the lock",
+                lock.name
+            );
         }
         for (lock, next) in [(&self.held, &self.waiting), (&self.quiet, &self.after_quiet)] {
             suspend(lock).await?;
@@ -118,7 +122,7 @@ pub(crate) async fn an_upgrade_replica_by_replica_splits_no_lock(bench: Bench) -
         scene.goes_on().await
     }
     .await;
-    // Whatever the result, the next tests use the usual operator.
+    // Even if the test fails, the next tests need the usual operator.
     let back = async {
         bench.cluster.deploy().await?;
         operators::all_available(&bench.cluster).await?;
@@ -127,9 +131,7 @@ pub(crate) async fn an_upgrade_replica_by_replica_splits_no_lock(bench: Bench) -
     result.and(back.await)
 }
 
-/// All members lose their data, and no replica with state is left.
-///
-/// The holders continue to work.
+/// All members lose their data, and all replicas lose their state, while the holders continue to work.
 pub(crate) async fn a_restart_of_all_members_and_replicas_at_once_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let scene = Scene::set(&bench).await?;
@@ -160,7 +162,7 @@ pub(crate) async fn a_restart_of_all_members_and_replicas_at_once_splits_no_lock
         lock.held(MAX_TTL + OPERATOR_LIMIT).await?;
     }
     bench.figures.add("all members and replicas killed -> next claim Held (maxTTL 15 s)", bench.now().since(start));
-    // After the loss a candidate gets the leadership again.
+    // After the loss a candidate becomes the leader again.
     let again = |v: &LockVersion| is_held(&v.object) && leader(&v.object).is_some() && v.at > start;
     scene
         .elected

@@ -25,7 +25,7 @@ const TTL: Duration = Duration::from_secs(5);
 /// The nodes of the two pods.
 const NODES: [&str; 2] = ["node2", "node3"];
 
-/// A pod on its node. It answers checks.
+/// A pod on its node, which answers health checks.
 fn pod(bench: &Bench, name: &str) -> Value {
     let node = if name == NAMES[0] { NODES[0] } else { NODES[1] };
     let mut pod = worker(bench, name, "app", HTTPD);
@@ -89,7 +89,7 @@ pub(crate) async fn an_election_whose_pod_is_deleted(bench: Bench) -> anyhow::Re
     rounds(&bench, Fault::PodDeleted).await
 }
 
-/// Each round has a lock of its own, because an election avoids a pod that failed its check before.
+/// Each round has its own lock, because an election avoids a pod that failed an earlier check.
 pub(crate) async fn an_election_whose_node_is_cut_off(bench: Bench) -> anyhow::Result<()> {
     for name in NAMES {
         run(&bench, pod(&bench, name)).await?;
@@ -118,7 +118,7 @@ pub(crate) async fn an_election_whose_node_is_cut_off(bench: Bench) -> anyhow::R
     keep_figures(&bench)
 }
 
-/// The time without a leader: from the end of a hold to the next one.
+/// The test measures the time without a leader, from the end of a hold to the next one.
 pub(crate) async fn an_election_during_a_rolling_update(bench: Bench) -> anyhow::Result<()> {
     bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;
     let rolled = ["rollout", "status", "deployment/app", "--timeout=120s"];

@@ -12,7 +12,7 @@ use crate::{
     suite_lock::support::{IDLE, POD_LIMIT, led_by, replace, run, worker},
 };
 
-/// The leader leads for this time before it is killed, so that the next candidate waits.
+/// The time between the start of a leader and its kill, in which the next candidate begins to wait.
 const ALONE: Duration = Duration::from_secs(5);
 
 /// How the processes elect one of them.
@@ -20,7 +20,7 @@ const ALONE: Duration = Duration::from_secs(5);
 enum Way {
     /// client-go with a Lease that no lock names.
     Plain,
-    /// client-go with a Lease behind the gate: each process acts for a pod.
+    /// client-go with a Lease behind the gate, where each process has the identity of a pod.
     Gated,
     /// The module for Go, in pods.
     Module,
@@ -50,7 +50,7 @@ impl Way {
     /// A new candidate in place of a killed one.
     async fn restart(self, bench: &Bench, name: &str) -> anyhow::Result<Program> {
         if self.has_pods() {
-            // The kubelet delays the restarts of one pod more and more.
+            // The test replaces the pod, because the kubelet delays repeated restarts of one pod.
             replace(bench, worker(bench, name, "app", IDLE)).await?;
         }
         self.start(bench, name).await

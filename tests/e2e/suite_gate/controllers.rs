@@ -1,7 +1,7 @@
 //! Processes that elect by a Lease.
 //!
 //! Each has the service account token of one pod, and the container of that pod represents the process. A test that
-//! kills the one kills the other.
+//! kills the process also kills the container.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ use crate::{
 
 /// The lease duration of the programs.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// The next leader has the lock, and retries its Lease after up to 4.4 s.
+/// The limit until the next leader leads.
 ///
-/// That is far from the lease duration.
+/// It has the lock, and retries its Lease after at most 4.4 s. This is much shorter than the lease duration.
 const FOLLOWED: Duration = Duration::from_secs(8);
 const LONG: Duration = Duration::from_secs(90);
 
@@ -34,7 +34,7 @@ const LONG: Duration = Duration::from_secs(90);
 pub(crate) async fn prepare(bench: &Bench) -> anyhow::Result<[Recorder<Pod>; 2]> {
     bench.cluster.deploy_with(&["leaseGate.enabled=true"]).await?;
     allow_leases(bench).await?;
-    // The operator elects the older one. Creation times are whole seconds, so the name decides a tie.
+    // The operator elects the older pod. Creation times have whole seconds, so the name decides a tie.
     let [first, second] = ["app-0", "app-1"].map(|pod| worker(bench, pod, "app", IDLE));
     Ok([run(bench, first).await?, run(bench, second).await?])
 }
@@ -113,10 +113,10 @@ pub(crate) async fn without_the_operator_a_leader_stops_before_its_validity_ends
     let followed = second.term();
     operators::scale(&bench.cluster, operators::REPLICAS).await?;
     stopped?;
-    ensure!(followed.is_none(), "another one leads though nothing was granted");
+    ensure!(followed.is_none(), "another program leads without a grant");
     let (last, valid_until) = (first.term().context("it has not led")?.last, valid_until(&lock, token)?);
     ensure!(last < valid_until * 1_000, "it led until {last}, and the lock was valid until {valid_until} ms");
-    // The container of its pod lives, and can be elected again.
+    // The container of its pod still runs, so the pod can be elected again.
     let again = Program::of_pod(&bench, CLIENT_GO, "app-0").await?;
     let next = async || Ok(again.term().or(second.term()));
     poll::until(LONG, "a controller leads again", next).await?;
@@ -131,7 +131,7 @@ pub(crate) async fn a_leader_that_hangs_is_followed(bench: Bench) -> anyhow::Res
     let mut first = Program::of_pod(&bench, CLIENT_GO, "app-0").await?;
     first.leads(LONG).await?;
     let second = Program::of_pod(&bench, CLIENT_GO, "app-1").await?;
-    // Its container runs.
+    // The container of its pod keeps running.
     let process = first.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("it has ended")?;
     let (hung, mark) = (bench.now(), lock.recorder.mark());
     kill_process(process, Signal::STOP)?;
@@ -146,7 +146,7 @@ pub(crate) async fn a_leader_that_hangs_is_followed(bench: Bench) -> anyhow::Res
 pub(crate) async fn a_lock_gates_its_lease_from_its_first_moment_to_its_last(bench: Bench) -> anyhow::Result<()> {
     bench.cluster.deploy_with(&["leaseGate.enabled=true"]).await?;
     allow_leases(&bench).await?;
-    // There is no candidate yet, and another claim holds the key.
+    // Another claim holds the key, and there is no candidate yet.
     Lock::create(&bench, claim("other", "app", None, TTL)).await?.held(SOON).await?;
     let lock = Lock::create(&bench, gated()).await?;
     let names_other = async || Ok(holder(&bench).await.ok().flatten().filter(|name| name.starts_with("elsewhere: ")));

@@ -19,9 +19,9 @@ use crate::{
     suite_tenants::shares::{create_all, until_all},
 };
 
-/// Locks in the namespace. The chart's limit for a namespace.
+/// The number of locks in the namespace, which is the chart's limit.
 const LOCKS: usize = 10_000;
-/// Writes of the Lease of each namespace, in turn.
+/// The number of writes of the Lease in each namespace, in turn.
 const WRITES: usize = 2_000;
 /// The longest time until the operator has the status of each lock.
 const ALL_SERVED: Duration = Duration::from_secs(600);

@@ -1,6 +1,6 @@
 //! README.md and docs/quickstart.md, command by command, on an empty cluster.
 //!
-//! Only names of images are replaced, including that of the chart.
+//! The tests replace only the names of the images and of the chart.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ const PUBLISHED_CHART: &str =
     concat!("oci://ghcr.io/redlock-operator/charts/redlock-operator --version ", env!("CARGO_PKG_VERSION"));
 /// The application of the quick start.
 ///
-/// Redis' image in this cluster has a shell and busybox, too.
+/// The tests use Redis' image instead, which has a shell and busybox.
 const APPLICATION: &str = "docker.io/library/busybox:1.36";
-/// A Service has the leader's endpoint a moment after the label is set.
+/// The limit until a Service has the leader's endpoint after the label is set.
 const SERVICE_LIMIT: Duration = Duration::from_secs(30);
 
 /// The commands of a page below one heading.

@@ -38,7 +38,7 @@ async fn test_of_the_release(cluster: &Cluster) -> anyhow::Result<()> {
     for kind in ["pod", "serviceaccount", "role", "rolebinding"] {
         let left =
             cluster.kubectl(&["-n", &cluster.operator_namespace, "get", kind, &name, "--ignore-not-found"]).await?;
-        ensure!(left.is_empty(), "left of the test: {left}");
+        ensure!(left.is_empty(), "the release test left objects: {left}");
     }
     Ok(())
 }
@@ -84,9 +84,9 @@ fn policy(namespace: &str, name: &str) -> String {
     .to_string()
 }
 
-/// On OpenShift the chart sets no users and the platform adds them to the pods.
+/// On OpenShift the chart sets no users, and the platform adds them to the pods.
 ///
-/// Here the chart gets the users that the platform would have chosen, and every pod with another user is refused.
+/// In this test the chart sets the users that the platform would choose, and a policy refuses every other user.
 pub(crate) async fn random_users_as_on_openshift_run_everything(bench: Bench) -> anyhow::Result<()> {
     let cluster = &bench.cluster;
     let name = "e2e-openshift";

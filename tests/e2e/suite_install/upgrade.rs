@@ -53,9 +53,9 @@ async fn upgrade(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the new operator, of which a replica leads, renews the hold that it has found.
+/// Checks that the leading replica of the new operator renews the existing hold.
 async fn is_kept(lock: &Lock, before: i64) -> anyhow::Result<()> {
-    // The old operator can have begun the first write.
+    // The old operator can have begun the first write, so the check needs two.
     for _ in 0..2 {
         let mark = lock.recorder.mark();
         let renewed = lock.recorder.until_after(mark, TTL, "renewed", |version| is_held(&version.object)).await?;

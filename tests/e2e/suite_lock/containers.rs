@@ -39,7 +39,7 @@ pub(crate) async fn a_pod_with_two_containers_leads_with_the_one_that_is_named(b
     let holder = status(&unnamed.held(SOON).await?.object).holder;
     ensure!(holder.is_some_and(|h| h.container_id == id("mesh")), "another container leads");
 
-    // The sidecar dies. The leader by this container has lost, the leader by the other one has not.
+    // The sidecar is killed. Only the lock whose leader is this container is lost.
     let (mark, before) = (unnamed.recorder.mark(), id("mesh"));
     bench.cluster.faults.kill_container(&bench.namespace, "app-0", "mesh").await?;
     let another = |v: &super::support::LockVersion| {
@@ -52,7 +52,7 @@ pub(crate) async fn a_pod_with_two_containers_leads_with_the_one_that_is_named(b
 }
 
 pub(crate) async fn a_container_in_a_crash_loop_does_not_keep_leadership_by_name(bench: Bench) -> anyhow::Result<()> {
-    // The preferred pod by far, whose container dies every few seconds.
+    // The container of the preferred pod exits every few seconds.
     let crashing = run(&bench, worker(&bench, "app-0", "app", "sleep 6; exit 1")).await?;
     let mut lock = election("app", "app", TTL);
     lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
@@ -69,10 +69,12 @@ pub(crate) async fn a_container_in_a_crash_loop_does_not_keep_leadership_by_name
     Ok(())
 }
 
-/// The rule of README: a container that read the token at its start leads only with a larger one.
+/// A container that reads the token at its start leads only with a larger one.
+///
+/// README has this rule.
 pub(crate) async fn a_container_with_an_earlier_token_knows_whether_it_leads(bench: Bench) -> anyhow::Result<()> {
     let mut pod = worker(&bench, "app-0", "app", IDLE);
-    // Each run of the container is not ready for a while.
+    // Each run of the container becomes ready only after a while.
     pod["spec"]["containers"][0]["readinessProbe"] =
         json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 3, "periodSeconds": 1});
     let pods = run(&bench, pod).await?;

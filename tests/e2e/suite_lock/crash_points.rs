@@ -22,11 +22,11 @@ use crate::{
     record::Recorder,
 };
 
-/// Far longer than [`CONVERGES`].
+/// A ttl that is far longer than [`CONVERGES`].
 ///
-/// The next leader must recognise what a dead leader left, and not wait until it expires.
+/// The next leader must recognise the values of a dead leader, and must not wait until they expire.
 const LONG: Duration = Duration::from_secs(25);
-/// Everything is healthy again within this time after the next one leads.
+/// Everything is healthy again within this time after the next leader begins.
 const CONVERGES: Duration = Duration::from_secs(8);
 /// The time without a leader after every other crash.
 ///
@@ -65,7 +65,7 @@ async fn at_every_write<S: Scenario>(bench: Bench) -> anyhow::Result<()> {
             let all = gate.writes();
             let point = format!("killed after {} writes: {}", all.len(), all.join(", "));
             if !finished && writes % 2 == 1 {
-                // This is the time without a leader.
+                // There is no leader during this time.
                 tokio::time::sleep(LEADERLESS).await;
             }
             world.survivor_leads();
@@ -91,7 +91,7 @@ async fn at_every_write<S: Scenario>(bench: Bench) -> anyhow::Result<()> {
 ///
 /// Checks that no key is left.
 async fn clean(world: &World, locks: &[&Lock]) -> anyhow::Result<()> {
-    // The holders have ended, so that the operator does not wait for them.
+    // The pods end first, so that the operator does not wait for their holders.
     world.end_pods().await?;
     for lock in locks.iter().filter(|lock| lock.recorder.last().is_ok_and(|last| !last.gone)) {
         lock.remove().await?;
@@ -157,7 +157,7 @@ async fn leads(world: &World, lock: &Lock, pod: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An election's first grant.
+/// The first grant of an election.
 struct Grant(Lock);
 
 impl Scenario for Grant {
@@ -185,7 +185,7 @@ pub(crate) async fn a_leader_killed_at_any_write_of_a_grant_leaves_no_orphan(ben
     at_every_write::<Grant>(bench).await
 }
 
-/// Two rounds of renewals, published.
+/// Two published rounds of renewals.
 struct Renewal(Lock);
 
 impl Scenario for Renewal {
@@ -218,7 +218,7 @@ pub(crate) async fn a_leader_killed_at_any_write_of_a_renewal_loses_no_lock(benc
     at_every_write::<Renewal>(bench).await
 }
 
-/// A key that a member lost is set there again.
+/// The repair of a key that a member lost.
 struct Repair(Lock);
 
 impl Scenario for Repair {
@@ -277,7 +277,7 @@ impl Queue {
     }
 }
 
-/// A holder's release, and the next claim's turn.
+/// A holder's release, and the grant of the next claim.
 struct Release(Queue);
 
 impl Scenario for Release {
@@ -303,7 +303,7 @@ pub(crate) async fn a_leader_killed_at_any_write_of_a_release_leaves_no_orphan(b
     at_every_write::<Release>(bench).await
 }
 
-/// An administrator's break: the key is sealed, the end is awaited, and the next claim gets its turn.
+/// An administrator's break: the leader seals the key, awaits the end, and grants the next claim.
 struct Break(Queue);
 
 impl Scenario for Break {
@@ -329,7 +329,7 @@ pub(crate) async fn a_leader_killed_at_any_write_of_a_break_splits_no_lock(bench
     at_every_write::<Break>(bench).await
 }
 
-/// An administrator's forced break: the key is deleted at once.
+/// An administrator's forced break: the leader deletes the key immediately.
 struct BreakForce(Queue);
 
 impl Scenario for BreakForce {
@@ -355,9 +355,9 @@ pub(crate) async fn a_leader_killed_in_a_forced_break_leaves_no_orphan(bench: Be
     at_every_write::<BreakForce>(bench).await
 }
 
-/// A leader steps down on request.
+/// The elected pod steps down on request.
 ///
-/// The key is sealed, the end is awaited, the label moves, the request is cleared.
+/// The operator seals the key, awaits the end, moves the label, and removes the request.
 struct StepDown(Lock);
 
 impl Scenario for StepDown {

@@ -44,7 +44,7 @@ pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Ben
         ensure!(leader(&held.object).as_deref() == Some(preferred), "{preference}: {:?} leads", leader(&held.object));
         locks.push((lock, preferred));
     }
-    // Better candidates arrive, and replace no living leader.
+    // Better candidates that arrive later must not replace a living leader.
     run(&bench, important(&bench, "app-1", 9)).await?;
     tokio::time::sleep(2 * TTL).await;
     for (lock, preferred) in &locks {
@@ -83,7 +83,7 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
     let reports = |text: &'static str| move |v: &super::support::LockVersion| message_of_held(v).contains(text);
     lock.recorder.until(POD_LIMIT, "it says that the pod is not ready", reports("app-0 is not ready")).await?;
 
-    // It becomes ready only while it is being deleted, and continues to run for a while.
+    // It becomes a candidate only while it is being deleted, and continues to run for a while.
     let mut leaving =
         worker(&bench, "app-1", "app", "trap 'sleep 8; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
     leaving["spec"]["terminationGracePeriodSeconds"] = json!(20);
@@ -114,7 +114,7 @@ pub(crate) async fn readiness_alone_never_hands_over(bench: Bench) -> anyhow::Re
     let mark = first.mark();
     bench.kubectl(&["exec", "app-0", "--", "rm", "/tmp/ready"]).await?;
     first.until_after(mark, SOON, "no longer ready", |v| !is_ready(&v.object)).await?;
-    // Nothing must happen for longer than the life of a hold without renewals.
+    // The leadership must not change for longer than a hold without renewals lasts.
     tokio::time::sleep(2 * TTL).await;
     crate::history::check_held_throughout(&lock.recorder.versions())?;
     Ok(())
@@ -157,7 +157,7 @@ pub(crate) async fn a_leader_whose_node_is_cordoned_steps_down_once(bench: Bench
         Ok(())
     };
     let result = result.await;
-    // Even if the test fails, because all tests share the nodes.
+    // The node is uncordoned even if the test fails, because all tests share the nodes.
     bench.kubectl(&["uncordon", "node1"]).await?;
     result
 }

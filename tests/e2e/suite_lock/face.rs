@@ -58,7 +58,10 @@ pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::
     }
     ensure!(!text.contains("secret-project"), "a label names a lock");
     for path in ["healthz", "readyz"] {
-        ensure!(operators::read(&bench.cluster, &leader, path).await? == "ok\n", "/{path} of a healthy operator");
+        ensure!(
+            operators::read(&bench.cluster, &leader, path).await? == "ok\n",
+            "/{path} of a healthy operator is not ok"
+        );
     }
     // The other replica renews, and reports that it does not lead.
     let pods = operators::pods(&bench.cluster).await?;
@@ -99,7 +102,7 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
     for forbidden in FORBIDDEN {
         let (verb, what) = forbidden.split_once(' ').context("a verb and a resource")?;
         let answer = can_i(&bench, verb, what, &operator).await?;
-        ensure!(answer == "no", "may the operator {forbidden}? {answer}");
+        ensure!(answer == "no", "the operator's right to {forbidden}: {answer}");
     }
     // The admission policy refuses requests that RBAC cannot express.
     run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
@@ -156,7 +159,7 @@ pub(crate) async fn editors_use_locks_and_do_not_write_their_status(bench: Bench
         ("delete", "redisquorums.redlock-operator.io", "no"),
     ] {
         let answer = answer(verb, what).await?;
-        ensure!(answer == expected, "may an editor {verb} {what}? {answer}");
+        ensure!(answer == expected, "an editor's right to {verb} {what}: {answer}");
     }
     let lock = Lock::create(&bench, election("app", "nobody", TTL)).await?;
     lock.reason("NoCandidate", SOON).await?;

@@ -25,7 +25,7 @@ use crate::{
 const TTL: Duration = Duration::from_secs(3);
 /// The shortest ttl that a failover must keep.
 const SHORT_TTL: Duration = Duration::from_secs(1);
-/// Longer than the operator's Lease and the next leader's start.
+/// The length of a fault, which is longer than the operator's Lease and the next leader's start.
 const FAULT: Duration = Duration::from_secs(12);
 const AFTERWARDS: Duration = Duration::from_secs(8);
 
@@ -78,7 +78,7 @@ impl Scene {
         ensure!(!self.waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "the waiting claim was granted");
         one_label(&self.labelled.versions())?;
         self.monitor.check_alive(from, to).await?;
-        // Everything is as before: the next claim gets its turn.
+        // After the fault the next claim gets the lock.
         let last = token(&self.locks[0].recorder.last()?.object)?;
         self.locks[0].remove().await?;
         ensure!(token(&self.waiting.held(SOON).await?.object)? > last, "the next token is not greater");
@@ -86,7 +86,7 @@ impl Scene {
     }
 }
 
-/// Checks that never two pods had the label, in the order of the changes in the API server.
+/// Checks that at most one pod had the label at any time, in the order of the API server's changes.
 fn one_label(versions: &[Version<Pod>]) -> anyhow::Result<()> {
     let mut labelled = BTreeSet::new();
     for version in versions {
@@ -109,7 +109,7 @@ pub(crate) async fn a_frozen_leader_that_comes_back_harms_no_lock(bench: Bench) 
     faults.pause_container(&bench.cluster.operator_namespace, &scene.leader.pod, "operator").await?;
     let next = operators::until_next_term(&scene.leases, &scene.leader).await;
     bench.figures.add("leading operator frozen -> next leader", bench.now().since(start));
-    // This is the fault: there is no condition to await.
+    // The fault lasts for a fixed time, so there is no condition to await.
     tokio::time::sleep(FAULT.saturating_sub(bench.now().since(start))).await;
     faults.resume_container(&bench.cluster.operator_namespace, &scene.leader.pod, "operator").await?;
     let next = next?;
@@ -139,7 +139,7 @@ impl Scene {
         self.bench.figures.add(figure, self.bench.now().since(start));
         let late = Lock::create(&self.bench, claim("late", "late", Some("q"), TTL)).await?;
         late.held(SOON).await?;
-        // This is the fault: there is no condition to await.
+        // The fault lasts for a fixed time, so there is no condition to await.
         tokio::time::sleep(FAULT.saturating_sub(self.bench.now().since(start))).await;
         self.bench.cluster.faults.end(cut).await?;
         ensure!(next.pod != self.leader.pod, "the replica that was cut off leads");
@@ -159,7 +159,7 @@ pub(crate) async fn a_leader_cut_off_from_the_members_harms_no_lock(bench: Bench
     scene.leads_elsewhere(MEMBER_PORT, "leading operator cut off from the members -> next leader").await
 }
 
-/// There is no hold that could expire.
+/// No lock is held, so only the failed grant can change the leader.
 pub(crate) async fn a_leader_that_cannot_grant_lets_another_one_lead(bench: Bench) -> anyhow::Result<()> {
     let scene = Scene::set(&bench).await?;
     for lock in scene.locks.iter().chain([&scene.waiting]) {
@@ -173,7 +173,10 @@ pub(crate) async fn a_leader_that_cannot_grant_lets_another_one_lead(bench: Benc
         .figures
         .add("leading operator cut off from the members, nothing held -> next claim Held", bench.now().since(start));
     bench.cluster.faults.end(cut).await?;
-    ensure!(operators::current(&scene.leases)?.pod != scene.leader.pod, "who granted it?");
+    ensure!(
+        operators::current(&scene.leases)?.pod != scene.leader.pod,
+        "the replica that cannot reach the members leads"
+    );
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(b
         ("endless", "SET KEY some-value", "KeyNeverExpires", "time to live"),
         ("timestamp", "SET KEY 1795284168.123", "KeyNeverExpires", "timestamp"),
         ("long", "SET KEY some-value PX 600000", "HeldByOther", "maxTTL"),
-        // Like Redisson, which would then set a time to live.
+        // This is Redisson's first command. It would set a time to live afterwards.
         ("hash", "HINCRBY KEY 8743c9c0:1 1", "KeyNeverExpires", "a hash"),
     ];
     let mut locks = Vec::new();
@@ -36,10 +36,10 @@ pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(b
     for (lock, (_, _, reason, word)) in locks.iter().zip(cases) {
         let other = lock.reason(reason, SOON).await?;
         let message = message_of(&other.object, "Held");
-        ensure!(message.contains(word), "{}: the message does not say {word:?}: {message}", lock.name);
+        ensure!(message.contains(word), "{}: the message has no {word:?}: {message}", lock.name);
         ensure!(!message.contains("some-value"), "the message has the value in it: {message}");
     }
-    // After three ttl, which is longer than the longest lock of this quorum.
+    // The wait is three ttls, which is longer than the longest lock of this quorum.
     let endless = locks.first().context("no lock")?;
     let command = format!("DEL {}/endless", bench.namespace);
     let is_unready = |version: &Version<DistributedLock>| {
@@ -50,7 +50,7 @@ pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(b
     for lock in &locks {
         let key = format!("{}/{}", bench.namespace, lock.name);
         let left = client.shell(&format!("redis 0 EXISTS {key}; redis 1 EXISTS {key}")).await?;
-        ensure!(left == "1\n1", "{key}: somebody deleted it: {left}");
+        ensure!(left == "1\n1", "{key}: the key was deleted: {left}");
         client.shell(&format!("redis 0 DEL {key}; redis 1 DEL {key}")).await?;
         lock.held(SOON).await?;
     }

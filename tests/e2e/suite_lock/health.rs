@@ -17,7 +17,7 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// A third of the ttl: each renewal probes.
+/// A third of the ttl, so that each renewal probes.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ pub(crate) async fn a_holder_whose_heartbeat_stops_is_renewed_no_more(bench: Ben
     check_waited(&first, held, &after, Duration::ZERO, SECOND)?;
     let end = finished(&first, "HolderUnhealthy", SOON).await?;
     let message = past(&end)?.message.unwrap_or_default();
-    ensure!(message.contains("heartbeat has been silent"), "the history says: {message}");
+    ensure!(message.contains("heartbeat has been silent"), "the history: {message}");
     Ok(())
 }
 
@@ -96,7 +96,7 @@ async fn led(bench: &Bench) -> anyhow::Result<(Lock, String, &'static str)> {
     let lock = Lock::create(bench, asked()).await?;
     let first = leader(&lock.held(SOON).await?.object).context("no leader")?;
     let second = if first == "app-0" { "app-1" } else { "app-0" };
-    // Healthy for longer than a ttl: it is renewed.
+    // A healthy leader keeps the lock for longer than a ttl.
     let renewed = |v: &super::support::LockVersion| {
         let status = crate::locks::status(&v.object);
         let held = |now: redlock_operator::api::MilliTime, then: redlock_operator::api::MilliTime| {
@@ -147,7 +147,7 @@ pub(crate) async fn a_frozen_leader_with_a_liveness_check_is_followed_in_time(be
 
 pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> anyhow::Result<()> {
     const FAILURES: u32 = 3;
-    // The container continues to run when its server does not.
+    // The container continues to run after its server has ended.
     let script = "trap 'exit 0' TERM; mkdir /tmp/www; httpd -f -p 8080 -h /tmp/www & echo $! >/tmp/pid; \
         while :; do sleep 3600 & wait $!; done";
     for name in ["app-0", "app-1"] {
@@ -156,7 +156,7 @@ pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> a
         run(&bench, pod).await?;
     }
     let liveness = json!({"tcpSocket": {"port": 8080}, "failureThreshold": FAILURES});
-    // Four renewals in a ttl: three of them can fail before the validity ends.
+    // There are four renewals in a ttl, so three can fail before the validity ends.
     let lock = with(election("app", "app", 2 * TTL), json!({"liveness": liveness, "renewInterval": "1s"}));
     let lock = Lock::create(&bench, lock).await?;
     let held = lock.held(SOON).await?;

@@ -14,7 +14,9 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// The operator's second, and the latency of the test's watch.
+/// The limit of a label's repair.
+///
+/// The operator needs at most a second. The rest is the latency of the test's watch.
 const LIMIT: Duration = Duration::from_millis(1200);
 
 fn has(pod: &Pod, lock: &str) -> bool {
@@ -25,7 +27,7 @@ pub(crate) async fn a_leader_label_set_by_a_person_is_taken_off_within_a_second(
     let pods = [
         run(&bench, worker(&bench, "app-0", "app", IDLE)).await?,
         run(&bench, worker(&bench, "app-1", "app", IDLE)).await?,
-        // A pod that is no candidate.
+        // This pod is no candidate.
         run(&bench, worker(&bench, "other-0", "other", IDLE)).await?,
     ];
     let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
@@ -46,7 +48,7 @@ pub(crate) async fn a_leader_label_set_by_a_person_is_taken_off_within_a_second(
         bench.figures.add("stale leader label set -> taken off", took);
         ensure!(took < LIMIT, "{name} had the label for {took:?}");
     }
-    // The other direction: the leader gets the label again.
+    // A leader without the label gets it again.
     let mark = leading.mark();
     bench.kubectl(&["label", "pod", &first, &format!("{}-", leader_label("app"))]).await?;
     let off = leading.until_after(mark, SOON, "without the label", |v| !has(&v.object, "app")).await?;
@@ -69,7 +71,7 @@ pub(crate) async fn a_pod_that_leads_two_locks_has_both_labels(bench: Bench) -> 
     let mark = pod.mark();
     pod.until_after(mark.saturating_sub(1), TTL + SOON, "the label of the deleted lock is gone", gone).await?;
     one.recorder.until_gone(SOON).await?;
-    ensure!(has(&pod.last()?.object, "two"), "the other label is gone, too");
+    ensure!(has(&pod.last()?.object, "two"), "the other lock's label is gone");
     led_by(&two, 0, "app-0", SOON).await?;
     let labelled = Recorder::<Pod>::labelled(bench.api(), &format!("{}=true", leader_label("two"))).await?;
     ensure!(labelled.versions().len() == 1, "not exactly one pod has the label of the other lock");

@@ -15,15 +15,15 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// A third of the ttl: each renewal probes.
+/// A third of the ttl, so that each renewal probes.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
-/// Until the node controller has given a node up (50 s), and the operator after it (15 s).
+/// The limit until the node controller (50 s) and then the operator (15 s) treat a node as lost.
 const NODE_LIMIT: Duration = Duration::from_secs(120);
 
-/// With a liveness check the operator notices at once.
+/// With a liveness check the operator detects the fault immediately.
 ///
-/// Without one it waits until the node is given up.
+/// Without one it waits until the node is lost.
 pub(crate) async fn a_leader_on_a_node_that_is_cut_off_is_followed(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;

@@ -68,7 +68,7 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
     let left = held_within.saturating_sub(bench.now().since(start));
     all(&recorder, &mut next, count, left, "held", |version| is_held(&version.object)).await?;
     bench.figures.add(&format!("{count} locks held"), bench.now().since(start));
-    // Long enough that each lock has to be renewed several times.
+    // In this time each lock must be renewed several times.
     tokio::time::sleep(WATCHED).await;
     let mut by_lock: BTreeMap<String, Vec<LockVersion>> = BTreeMap::new();
     for version in recorder.versions() {
@@ -89,7 +89,7 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
     let (renewals, late) = (after.all - before.all, after.late - before.late);
     ensure!(late == 0, "{late} of {renewals} renewals began more than a second late");
     ensure!(renewals >= 2 * u64::try_from(count)?, "only {renewals} renewals");
-    // The API server shares two cores with everything else, so this is only printed.
+    // The test only prints this, because the API server shares two cores with all other components.
     let published =
         by_lock.values().filter(|versions| versions.iter().all(is_published)).map(|v| check_held_throughout(v));
     let (in_time, behind): (Vec<_>, Vec<_>) = published.partition(Result::is_ok);

@@ -26,7 +26,7 @@ async fn contend(bench: &Bench, elsewhere: &Bench) -> anyhow::Result<()> {
     quorum["spec"]["allowedNamespaces"] = json!({"from": "Selector", "selector": selector});
     let quorum = Quorum::ready_as(bench, quorum, TTL).await?;
     let client = Client::start(&quorum).await?;
-    // The outside client can only use keys under the namespace's name, so this key is there.
+    // The key has the namespace's prefix, because the outside client can use only such keys.
     let key = format!("{}/shared", bench.namespace);
     let claim_of = |name: &str| {
         let mut lock = claim(name, &key, Some("q"), TTL);
@@ -37,7 +37,7 @@ async fn contend(bench: &Bench, elsewhere: &Bench) -> anyhow::Result<()> {
     let refused = |v: &LockVersion| reason_of(&v.object, "Accepted") == Some("NamespaceNotAllowed");
     let refused = far.recorder.until(SOON, "the selector does not match", refused).await?;
     let message = message_of(&refused.object, "Accepted");
-    ensure!(message.contains("allowedNamespaces"), "what to do is not said: {message}");
+    ensure!(message.contains("allowedNamespaces"), "the message names no remedy: {message}");
 
     let allow = ["label", "namespace", &elsewhere.namespace, "e2e-may-lock=true"];
     bench.cluster.kubectl(&allow).await?;

@@ -15,9 +15,9 @@ use crate::{
 };
 
 const AWAY: Duration = Duration::from_secs(120);
-/// Many times shorter than the outage.
+/// A ttl that is many times shorter than the outage.
 const TTL: Duration = Duration::from_secs(5);
-/// Until watches, controllers and the operator have found the API server again.
+/// The limit until watches, controllers and the operator have found the API server again.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Two held locks, one waiting claim for each, and a monitor of the first one's key.
@@ -77,11 +77,11 @@ pub(crate) async fn held_locks_outlive_two_minutes_without_an_api_server(bench: 
     let scene = Scene::set(&bench).await?;
     bench.cluster.faults.stop_api_server().await?;
     let stopped = bench.wall().0;
-    // This is the outage: there is no condition to await.
+    // The outage lasts for a fixed time, so there is no condition to await.
     tokio::time::sleep(AWAY).await;
     let started = bench.wall().0;
     bench.cluster.faults.start_api_server().await?;
-    // Before the operator's watches are back.
+    // The claim is deleted before the operator's watches are back.
     scene.held[1].delete().await?;
     scene.check_held(stopped, started).await?;
     scene.check_passed_on(1).await?;
@@ -90,7 +90,7 @@ pub(crate) async fn held_locks_outlive_two_minutes_without_an_api_server(bench: 
     operators::all_available(&bench.cluster).await
 }
 
-/// The operator processes changes by `kubectl` after it is connected again, and only then.
+/// The operator processes changes by `kubectl` only after it is connected again.
 pub(crate) async fn changes_to_claims_during_a_cut_are_settled_afterwards(bench: Bench) -> anyhow::Result<()> {
     let scene = Scene::set(&bench).await?;
     let replicas = operators::pods(&bench.cluster).await?;
@@ -102,10 +102,10 @@ pub(crate) async fn changes_to_claims_during_a_cut_are_settled_afterwards(bench:
     let during = async {
         scene.held[1].delete().await?;
         let late = Lock::create(&bench, claim("late", "late", Some("q"), TTL)).await?;
-        // This is the outage, several times as long as the lock.
+        // The outage is several times as long as the ttl.
         tokio::time::sleep(6 * TTL).await;
-        ensure!(!late.recorder.versions().iter().any(|v| is_held(&v.object)), "who granted it?");
-        ensure!(!scene.held[1].recorder.last()?.gone, "who released it?");
+        ensure!(!late.recorder.versions().iter().any(|v| is_held(&v.object)), "granted during the outage");
+        ensure!(!scene.held[1].recorder.last()?.gone, "released during the outage");
         Ok(late)
     };
     let late = during.await;

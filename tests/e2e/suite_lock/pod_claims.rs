@@ -43,7 +43,7 @@ pub(crate) async fn a_pod_claim_ends_with_its_container_instance(bench: Bench) -
     ensure!(token(&next.object)? > token(&held.object)?, "the next token is not greater");
     finished(&first, "HolderGone", SOON).await?;
 
-    // The pod exists again with the same name and UID, and the claim has ended anyway.
+    // The restarted pod has the same name and UID, but the claim has ended.
     first_pod.until(POD_LIMIT, "restarted", |v| restarts(&v.object) == 1 && is_ready(&v.object)).await?;
     second.remove().await?;
     let third = Lock::create(&bench, pod_claim("third", "job", "worker-0", TTL)).await?;

@@ -22,7 +22,7 @@ async fn at_position(lock: &Lock, position: i32) -> anyhow::Result<()> {
 pub(crate) async fn a_queue_goes_by_priority_and_then_by_age(bench: Bench) -> anyhow::Result<()> {
     let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
     let mut last = token(&holder.held(SOON).await?.object)?;
-    // By name they would have the other order.
+    // An order by name would be the opposite.
     let old = Lock::create(&bench, claim("z-old", "reindex", None, TTL)).await?;
     next_second(&bench).await;
     let young = Lock::create(&bench, claim("b-young", "reindex", None, TTL)).await?;
@@ -87,11 +87,15 @@ pub(crate) async fn a_claim_that_waited_too_long_gives_up(bench: Bench) -> anyho
     let start = waiting.reason("Queued", SOON).await?;
     let end = finished(&waiting, "WaitTimeout", SOON).await?;
     let created = end.object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    ensure!(end.wall.0 >= created + millis(TIMEOUT), "it gave up {} ms after its creation", end.wall.0 - created);
+    ensure!(
+        end.wall.0 >= created + millis(TIMEOUT),
+        "it stopped waiting {} ms after its creation",
+        end.wall.0 - created
+    );
     let took = end.at.since(start.at);
-    ensure!(took < TIMEOUT + Duration::from_secs(1), "it gave up only after {took:?}");
+    ensure!(took < TIMEOUT + Duration::from_secs(1), "it stopped waiting only after {took:?}");
 
-    // It never queues again, so the next claim gets the lock.
+    // The ended claim never queues again, so the next claim gets the lock.
     let next = Lock::create(&bench, claim("next", "reindex", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
     holder.remove().await?;

@@ -35,7 +35,7 @@ pub(crate) async fn a_leader_that_is_asked_steps_down(bench: Bench) -> anyhow::R
         !v.object.metadata.annotations.iter().flatten().any(|(k, _)| k.contains("step-down"))
     };
     lock.recorder.until_after(mark, SOON, "the annotation is gone", cleared).await?;
-    // The label has followed, and the new leader stays.
+    // The label has moved to the new leader, which keeps the lock.
     let labelled = Recorder::<Pod>::labelled(bench.api(), &format!("{}=true", leader_label("app"))).await?;
     labelled
         .until(SOON, "the next leader has the label", |v| v.object.metadata.name.as_deref() == Some(second))
@@ -57,9 +57,9 @@ pub(crate) async fn a_broken_lock_runs_out_and_history_says_who_and_why(bench: B
     let past = past(&end)?;
     let message = past.message.clone().unwrap_or_default();
     ensure!(past.reason == "Broken" && past.fencing_token == Some(held), "{past:?}");
-    ensure!(message.contains(": stuck since noon"), "who and why are not in the history: {message}");
+    ensure!(message.contains(": stuck since noon"), "the history has no name and reason: {message}");
     let events = bench.kubectl(&["get", "events", "--field-selector=involvedObject.name=first"]).await?;
-    ensure!(events.contains("stuck since noon"), "no Event says it:\n{events}");
+    ensure!(events.contains("stuck since noon"), "no Event has the reason:\n{events}");
     Ok(())
 }
 

@@ -30,7 +30,7 @@ pub(crate) async fn two_of_three_claims_share_two_slots(bench: Bench) -> anyhow:
     ensure!(slots == [Some(0), Some(1)].into(), "the slots are {slots:?}");
     ensure!(token(&one.object)? != token(&two.object)?, "both have the token {}", token(&one.object)?);
 
-    // Over several renewals both are held, and the third is not.
+    // Both stay held over several renewals, and the third is not granted.
     for lock in [&first, &second] {
         let valid = status(&lock.recorder.last()?.object).valid_until.context("no validUntil")?;
         let later = |v: &super::support::LockVersion| {

@@ -20,17 +20,15 @@ use crate::{
     poll,
 };
 
-/// Long enough that nothing expires during the test: only a mistake removes a key.
+/// With this ttl nothing expires during the test, so only a mistake removes a key.
 const LONG: Duration = Duration::from_secs(25);
-/// How long the leader's state is old.
+/// The time for which the leader's state is stale.
 const STALE: Duration = Duration::from_secs(3);
 const LOCKS: &str = "/distributedlocks";
 
-/// Makes a replica lead whose state of locks is old.
+/// Makes a replica with a stale list of locks the leader, and checks that it changes no key.
 ///
-/// Its gate has held events back. The replica does no harm, then or later.
-///
-/// It does no harm, then or later.
+/// Its gate has held events back. After their delivery the replica must renew the lock.
 async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: &Lock) -> anyhow::Result<()> {
     let before = held.recorder.last()?;
     let (nonce, first) = (status(&before.object).holder.and_then(|holder| holder.nonce), token(&before.object)?);
@@ -51,16 +49,16 @@ async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: 
     held.recorder.until_after(mark, LONG, "renewed by the leader that has caught up", renewed).await?;
     let versions = held.recorder.versions();
     let lost = versions.iter().skip_while(|v| !is_held(&v.object)).find(|v| token(&v.object).ok() != Some(first));
-    ensure!(lost.is_none(), "the lock was lost, or given out again: {lost:?}");
+    ensure!(lost.is_none(), "the lock was lost or granted again: {lost:?}");
     world.keys_agree(&[held]).await?;
     drop(replica);
     world.survivor_leads();
     world.check_steady()
 }
 
-/// In its list the lock is free and has a candidate.
+/// In the leader's list the lock is free and has a candidate.
 ///
-/// The value on the members seems to be left by a dead leader.
+/// The value on the members looks like that of a dead leader.
 pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(bench: Bench) -> anyhow::Result<()> {
     world::within(&bench, SHORT, async |world| {
         let elected = with(election(SUBJECT, SUBJECT, LONG), json!({"quorumRef": {"name": "q"}}));
@@ -75,7 +73,7 @@ pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(benc
     .await
 }
 
-/// In its list the first claim holds the lock and the next one waits.
+/// In the leader's list the first claim holds the lock, and the next one waits.
 pub(crate) async fn a_leader_that_has_not_heard_of_a_release_harms_nobody(bench: Bench) -> anyhow::Result<()> {
     world::within(&bench, SHORT, async |world| {
         let first = Lock::create(&world.bench, claim("subject-a", SUBJECT, Some("q"), LONG)).await?;

@@ -17,7 +17,7 @@ pub(crate) use crate::{locks::leader, pods::is_ready, spans::millis};
 
 /// A pod with a pulled image is ready within this time.
 pub(crate) const POD_LIMIT: Duration = Duration::from_secs(60);
-/// Waits, and ends at once on SIGTERM.
+/// Waits, and ends immediately on SIGTERM.
 pub(crate) const IDLE: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 /// Answers at `/healthz` on port 8080 while the file exists.
 pub(crate) const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";

@@ -118,7 +118,7 @@ pub(crate) async fn a_suspended_claim_passes_the_lock_on_and_queues_again(bench:
     first.reason("Queued", SOON).await?;
     next.delete().await?;
     let again = first.recorder.until_after(mark, SOON, "Held again", |v| is_held(&v.object)).await?;
-    ensure!(token(&again.object)? > token(&between.object)?, "the token did not grow");
+    ensure!(token(&again.object)? > token(&between.object)?, "the token did not rise");
     Ok(())
 }
 

@@ -32,12 +32,12 @@ pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) ->
     operators::until_next_term(&leases, &leader).await?;
     operators::all_available(&bench.cluster).await?;
     let before = lock.recorder.mark();
-    // A component that writes repeatedly does so within the ttl.
+    // A component that writes repeatedly would write within this time.
     tokio::time::sleep(2 * ttl).await;
-    ensure!(lock.recorder.mark() - before <= 2, "it is written again and again");
+    ensure!(lock.recorder.mark() - before <= 2, "a component writes it repeatedly");
     let lost = lock.recorder.versions().into_iter().skip_while(|v| !is_held(&v.object)).find(|v| !is_held(&v.object));
     ensure!(lost.is_none(), "the lock was lost: {:?}", lost.map(|v| status(&v.object)));
-    ensure!(token(&lock.recorder.last()?.object)? == held, "the lock was acquired anew");
+    ensure!(token(&lock.recorder.last()?.object)? == held, "the lock was acquired again");
     ensure!(!next.recorder.versions().iter().any(|v| is_held(&v.object)), "the next claim was granted");
     Ok(())
 }
@@ -54,20 +54,20 @@ pub(crate) async fn a_grant_costs_two_writes_and_a_release_two(bench: Bench) -> 
     lock.remove().await?;
     let versions = lock.recorder.versions();
     let writes = versions.iter().skip(granted).filter(|observed| !observed.gone).count();
-    // The API server's own write, which sets the deletion time, is the first one. The last one removes the finalizer.
+    // The first version is the API server's own write of the deletion time. The last one removes the finalizer.
     ensure!(writes <= 2, "deleted, then {writes} versions before it was gone");
     Ok(())
 }
 
 pub(crate) async fn a_lock_with_transitions_is_not_cut_short(bench: Bench) -> anyhow::Result<()> {
-    // Renewed every 2 s: at least 4 s are left at any time.
+    // The lock is renewed every 2 s, so at least 4 s are always left.
     let (ttl, left) = (Duration::from_secs(6), Duration::from_millis(3500));
     let lock = with(claim("job", "job", None, ttl), json!({"validity": "Transitions"}));
     let lock = Lock::create(&bench, lock).await?;
     lock.held(SOON).await?;
     let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
     next.reason("Queued", SOON).await?;
-    // The validity of the grant expires. The lock does not.
+    // The published validity of the grant expires, but the lock does not.
     tokio::time::sleep(ttl + Duration::from_secs(1)).await;
     let asked = bench.wall().0;
     let patch = json!({"spec": {"suspend": true}}).to_string();

@@ -13,9 +13,9 @@ use crate::{
 };
 
 const AWAY: Duration = Duration::from_secs(30);
-/// Several times shorter than the outage: without renewals the key would be gone soon.
+/// A ttl that is several times shorter than the outage, so that the key expires without renewals.
 const TTL: Duration = Duration::from_secs(5);
-/// Until watches, controllers and the operator have found the API server again.
+/// The limit until watches, controllers and the operator have found the API server again.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: Bench) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: 
 
     bench.cluster.faults.stop_api_server().await?;
     let stopped = bench.wall().0;
-    // This is the outage: there is no condition to await.
+    // The outage lasts for a fixed time, so there is no condition to await.
     tokio::time::sleep(AWAY).await;
     let started = bench.wall().0;
     bench.cluster.faults.start_api_server().await?;
@@ -52,7 +52,7 @@ pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: 
 
     monitor.check_alive(stopped, started).await?;
 
-    // Everything is as before: the next claim gets its turn.
+    // After the outage the next claim gets the lock.
     lock.delete().await?;
     lock.recorder.until_gone(RECOVERY_LIMIT).await?;
     let next = waiting.held(SOON).await?;

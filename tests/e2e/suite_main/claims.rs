@@ -21,7 +21,7 @@ pub(crate) async fn a_second_claim_waits_for_the_first(bench: Bench) -> anyhow::
     ensure!(valid_until > held.wall.0, "validUntil is not in the future: {now:?}");
     ensure!(valid_until <= held.wall.0 + i64::try_from(TTL.as_millis())?, "validUntil is too far away: {now:?}");
     bench.kubectl(&["wait", "--for=condition=Held", "dlock/first", "--timeout=10s"]).await?;
-    // A majority decides the grant, which is published then. The third vote is in the status after the next renewal.
+    // A majority decides the grant, so the status can have the third vote only after the next renewal.
     let all = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
     first.recorder.until(TTL, "votes 3/3", all).await?;
     check_columns(&bench, token(&held.object)?).await?;
@@ -30,7 +30,7 @@ pub(crate) async fn a_second_claim_waits_for_the_first(bench: Bench) -> anyhow::
     let queued = second.reason("Queued", SOON).await?;
     let waiting = status(&queued.object);
     ensure!(waiting.queue_position == Some(1) && waiting.holder.is_none(), "{waiting:?}");
-    ensure!(message_of(&queued.object, "Held").contains("first"), "it does not say who is ahead: {waiting:?}");
+    ensure!(message_of(&queued.object, "Held").contains("first"), "the message does not name the holder: {waiting:?}");
 
     let renewed = |v: &Version<_>| status(&v.object).valid_until.map(|u| u.as_millis()) > Some(valid_until);
     first.recorder.until(TTL, "renewed", renewed).await?;

@@ -65,14 +65,14 @@ pub(crate) async fn a_single_pod_leads_and_the_next_follows_in_three_seconds(ben
         let next = lock.recorder.until_after(lock.recorder.mark() - 1, SOON, "another leader", next).await?;
         let took = next.at.since(start);
         bench.figures.add(WHAT, took);
-        ensure!(took < FAILOVER_LIMIT, "the next leader was there after {took:?}");
+        ensure!(took < FAILOVER_LIMIT, "the next leader led after {took:?}");
         ensure!(token(&next.object)? > token(&leading.object)?, "the next token is not greater");
         (leader, leading) = (leader_of(&next)?, next);
     }
     check_one_at_a_time(&labelled.versions())
 }
 
-/// Starts pods, of which the first is clearly the oldest.
+/// Starts pods, one clearly before the others.
 async fn start_pods(bench: &Bench) -> anyhow::Result<Recorder<Deployment>> {
     let deployment = bench.record::<Deployment>("scheduler").await?;
     bench.create::<Deployment>(application("scheduler", 1, &bench.cluster.redis_image)).await?;
@@ -126,11 +126,11 @@ async fn answers(client: &Client, pod: &str) -> anyhow::Result<()> {
         "i=0; until [ \"$({ask})\" = {pod} ]; do i=$((i + 1)); [ $i -lt 50 ] || {{ {ask}; exit 0; }}; sleep 0.1; done; echo {pod}"
     );
     let answer = client.shell(&script).await?;
-    ensure!(answer == pod, "{pod} leads, and behind the Service answers {answer}");
+    ensure!(answer == pod, "{pod} leads, but {answer} answers behind the Service");
     Ok(())
 }
 
-/// Checks that never two pods had the label, in the order of the changes in the API server.
+/// Checks that at most one pod had the label at any time, in the order of the API server's changes.
 fn check_one_at_a_time(versions: &[Version<Pod>]) -> anyhow::Result<()> {
     let mut labelled = BTreeSet::new();
     for version in versions {

@@ -21,7 +21,7 @@ pub(crate) async fn a_client_outside_and_a_claim_exclude_each_other(bench: Bench
     let key = format!("{}/job", bench.namespace);
     let take = format!("SET {key} foreign-value NX PX {}", FOREIGN_TTL.as_millis());
 
-    // On two of three members: a majority.
+    // Two of three members are a majority.
     let taking = bench.now();
     let answers = client.shell(&format!("redis 0 {take}; redis 2 {take}")).await?;
     ensure!(answers == "OK\nOK", "{answers}");
@@ -34,13 +34,13 @@ pub(crate) async fn a_client_outside_and_a_claim_exclude_each_other(bench: Bench
     ensure!(waited >= FOREIGN_TTL, "the claim was held {waited:?} after the foreign client took the lock");
     ensure!(waited < FOREIGN_TTL + Duration::from_secs(2), "the claim was held only after {waited:?}");
 
-    // The grant took a majority. The third member has no key until the next renewal sets it there, too.
+    // The grant needed only a majority. On the third member the next renewal sets the key.
     let all = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
     lock.recorder.until(SOON, "votes 3/3", all).await?;
     let answers = client.shell(&format!("for m in 0 1 2; do redis $m {take}; done; echo end")).await?;
     ensure!(!answers.contains("OK"), "a foreign client took a key that a claim holds: {answers}");
     lock.remove().await?;
     let answers = client.shell(&format!("for m in 0 1 2; do redis $m {take}; done")).await?;
-    ensure!(answers == "OK\nOK\nOK", "a key is left behind by a claim that was deleted: {answers}");
+    ensure!(answers == "OK\nOK\nOK", "a deleted claim left a key: {answers}");
     Ok(())
 }

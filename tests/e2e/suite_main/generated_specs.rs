@@ -26,7 +26,7 @@ use crate::{
 };
 
 const EACH: usize = 150;
-/// How many of the accepted specifications the test uses.
+/// The number of accepted specifications that the test uses.
 const LOCKS: usize = 24;
 const QUORUMS: usize = 4;
 const DEFAULT_TTL_MS: u64 = 10_000;
@@ -237,9 +237,9 @@ fn lock_spec(rng: &mut Rng) -> Value {
     Value::Object(spec)
 }
 
-/// Asks the API server for its verdict.
+/// Sends an object to the API server.
 ///
-/// Returns the name of an accepted object.
+/// Returns its name if it is accepted, and otherwise the error message.
 async fn judged(api: &Api<DynamicObject>, object: &Value, dry_run: bool) -> anyhow::Result<Result<(), String>> {
     let parameters = PostParams { dry_run, field_manager: None };
     match api.create(&parameters, &serde_json::from_value(object.clone())?).await {
@@ -275,7 +275,7 @@ async fn taken(
     }
     ensure!(
         (EACH / 6..EACH * 5 / 6).contains(&good.len()),
-        "{} of {EACH} were good: that tests one side only",
+        "{} of {EACH} were good, so the test covers only one side",
         good.len()
     );
     Ok(good)
@@ -319,9 +319,9 @@ fn renewals(ttl: Option<&Option<u64>>) -> usize {
     usize::try_from(3 * QUIET.as_millis() as u64 / ttl).unwrap_or(usize::MAX)
 }
 
-/// Waits until each has a status for its specification.
+/// Waits until each object has a status for its specification.
 ///
-/// Checks that the operator rests then.
+/// Then it checks that the operator writes nothing more.
 async fn carried_out(
     bench: &Bench,
     locks: &Api<DynamicObject>,
@@ -365,6 +365,6 @@ async fn carried_out(
     versions.for_each(|name| *counts.entry(name).or_default() += 1);
     let busy: Vec<_> =
         counts.iter().filter(|(name, count)| **count > VERSIONS_WHILE_QUIET + renewals(ttls.get(*name))).collect();
-    ensure!(busy.is_empty(), "written again and again in {QUIET:?}: {busy:?}");
+    ensure!(busy.is_empty(), "written repeatedly in {QUIET:?}: {busy:?}");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A killed Redis master returns without data.
 //!
-//! It stays fenced until everything that it can have promised has expired.
+//! It stays fenced until all possible promises of the killed process have expired.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
     let killed = bench.wall().0;
     bench.cluster.faults.kill_container(&bench.namespace, "q-1-0", "redis").await?;
     let restarted = |m: &redlock_operator::api::MemberStatus| {
-        // The wait begins when the end of the earlier process is known.
+        // The wait begins when the operator has evidence of the end of the earlier process.
         m.state == MemberState::Fenced && m.reason == Some(FenceReason::Restarted) && m.predecessor.is_none()
     };
     let (observed, fenced) =
@@ -74,7 +74,7 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
     let least = u128::from(u64::try_from(admitted_at - killed)?) / (TTL.as_millis() / 3) - 2;
     ensure!(renewals as u128 >= least, "{renewals} renewals were published, expected {least} or more");
     let lost_a_vote = lock.recorder.versions().iter().any(|v| status(&v.object).votes.as_deref() == Some("2/3"));
-    ensure!(lost_a_vote, "votes never went down to 2/3: was the member dead?");
+    ensure!(lost_a_vote, "the votes never fell to 2/3, so the member was not down");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::{
     operators::{self, Leader},
 };
 
-/// Longer than a change of leader, so that even the published validity never expires.
+/// A ttl that is longer than a change of leader, so that even the published validity never expires.
 const TTL: Duration = Duration::from_secs(10);
 
 async fn held_lock(bench: &Bench) -> anyhow::Result<Lock> {

@@ -37,7 +37,7 @@ pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyho
         let (_, admitted) =
             quorum.member_until(0, index, limit, "is admitted", |m| m.state == MemberState::Admitted).await?;
         let started = redis_started(&bench, &quorum, index).await?;
-        ensure!(started >= begun.0 - 1000, "a pod of an earlier run?");
+        ensure!(started >= begun.0 - 1000, "the pod is older than the test");
         check_admission(&admitted, rejoin_at, started, delay)?;
         first_admission = first_admission.min(admitted.admitted_at.context("no admittedAt")?.as_millis());
     }
@@ -65,9 +65,9 @@ pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyho
     Ok(())
 }
 
-/// When the container of a member started.
+/// The start of a member's container.
 ///
-/// The time has whole seconds, so it is early rather than late.
+/// The time has whole seconds, so it can be up to a second early.
 async fn redis_started(bench: &Bench, quorum: &Quorum, index: usize) -> anyhow::Result<i64> {
     let object = quorum.recorder.last()?.object;
     let member = member_of(&object, &quorum.member(index)).context("no such member")?;

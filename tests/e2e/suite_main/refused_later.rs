@@ -19,11 +19,11 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
-/// Long enough to detect an operator that keeps trying.
+/// The length of a check, which is enough to detect an operator that repeats its attempts.
 const QUIET: Duration = Duration::from_secs(4);
 /// The maximum number of log lines for a settled lock.
 ///
-/// Its own Event and a few reads of other objects are fine. Repeated attempts are not.
+/// The lock's Event and a few reads of other objects are allowed, but no repeated attempts.
 const LINES_WHILE_QUIET: usize = 3;
 
 pub(crate) async fn errors_from_other_objects_are_in_the_status_and_heal(bench: Bench) -> anyhow::Result<()> {
@@ -73,7 +73,7 @@ async fn check(bench: &Bench, elsewhere: &Bench, quorum: &Quorum) -> anyhow::Res
     Ok(())
 }
 
-/// Checks that Events, which users read instead of the status, have this reason.
+/// Checks that an Event of the lock has this reason.
 async fn has_event(bench: &Bench, lock: &str, reason: &str) -> anyhow::Result<()> {
     let events = Recorder::<Event>::of_fields(bench.api(), &format!("involvedObject.name={lock}")).await?;
     let is_it = |v: &crate::record::Version<Event>| v.object.reason.as_deref() == Some(reason);
@@ -87,7 +87,7 @@ async fn stays_quiet(bench: &Bench, locks: &[&Lock]) -> anyhow::Result<()> {
     let before = versions(locks);
     // Only a wait can show that nothing happens.
     tokio::time::sleep(QUIET).await;
-    ensure!(versions(locks) == before, "the operator goes on writing: {before:?}, then {:?}", versions(locks));
+    ensure!(versions(locks) == before, "the operator continues to write: {before:?}, then {:?}", versions(locks));
     let log = operators::log_since(&bench.cluster, QUIET.as_secs()).await?;
     for lock in locks {
         let name = format!("{}/{}", lock.bench.namespace, lock.name);

@@ -12,7 +12,7 @@ use crate::{
     operators,
 };
 
-/// A manifest's kind and spec, and what its message must contain.
+/// A manifest's kind and spec, and a required part of the message.
 type Case = (&'static str, &'static str, &'static str);
 
 const MALFORMED: &[Case] = &[

@@ -6,7 +6,7 @@ use crate::{bench::Bench, cluster::checkout, locks::SOON, poll};
 
 /// The line above the commands that this test runs.
 const MARKER: &str = "<!-- tested by: the_script_of_the_quick_start_works_when_pasted -->\n```sh\n";
-/// The line of the script that is replaced by the work.
+/// The line of the script that the test replaces.
 const WORK: &str = "echo \"the lock is held: do the work here\"";
 
 /// The block of a page that this test runs.
@@ -18,7 +18,7 @@ fn block(page: &str) -> anyhow::Result<String> {
     Ok((*block).to_owned())
 }
 
-/// The script takes a lock, and its lock is gone when it has ended.
+/// The script takes a lock, and deletes it at its end.
 ///
 /// While it holds the lock, the other page's command prints the holder.
 pub(crate) async fn the_script_of_the_quick_start_works_when_pasted(bench: Bench) -> anyhow::Result<()> {
@@ -32,7 +32,7 @@ pub(crate) async fn the_script_of_the_quick_start_works_when_pasted(bench: Bench
     ensure!(output.status.success(), "the script failed: {answer}{errors}");
     let reported = answer.split_once("held\n").context("the script did not get as far as its work")?.1;
     let token = reported.split_whitespace().find_map(|word| word.parse::<u64>().ok());
-    ensure!(token.is_some(), "no token is shown while the lock is held: {answer}");
+    ensure!(token.is_some(), "the command printed no token while the lock was held: {answer}");
     let gone = || async {
         let left = bench.kubectl(&["get", "dlock", "-o", "name"]).await?;
         Ok(left.trim().is_empty().then_some(()))

@@ -31,7 +31,8 @@ struct Needle {
 pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let client = Client::start(&quorum).await?;
-    // Every fault of a lock occurs once: a foreign holder, a foreign key without time to live, a lost vote.
+    // Each fault of a lock occurs once, so that its messages are checked: a foreign holder, a foreign key without time to
+    // live, a lost vote.
     let held = Lock::create(&bench, claim("held", "held", Some("q"), MAX_TTL)).await?;
     held.held(SOON).await?;
     let foreign = format!("SET {}/taken foreign-secret-value NX PX 2000", bench.namespace);
@@ -54,7 +55,7 @@ pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> any
     needles.extend(needles_of(&bench, &bench.cluster.operator_namespace, "main").await?);
 
     for (place, text) in places(&bench).await? {
-        ensure!(!text.trim().is_empty(), "{place}: nothing to look at");
+        ensure!(!text.trim().is_empty(), "{place}: no text");
         for Needle { what, text: secret } in &needles {
             let found = text.lines().find(|line| line.to_lowercase().contains(&secret.to_lowercase()));
             ensure!(found.is_none(), "{what} is in {place}: {}", found.unwrap_or_default());
@@ -65,7 +66,7 @@ pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> any
 
 /// The half of a held lock's value that is not its published nonce.
 ///
-/// Only a majority must have the value: the grant can have preceded that of the third member.
+/// Only a majority must have the value, because the third vote can come after the grant.
 async fn lock_value(bench: &Bench, client: &Client, key: &str) -> anyhow::Result<Needle> {
     let key = format!("{}/{key}", bench.namespace);
     let is_ours = |value: &str| value.len() == 40 && value.bytes().all(|c| c.is_ascii_hexdigit());
@@ -105,7 +106,7 @@ async fn needles_of(bench: &Bench, namespace: &str, quorum: &str) -> anyhow::Res
 fn encodings(what: &str, bytes: &[u8]) -> Vec<Needle> {
     let needle = |text: String| Needle { what: what.to_owned(), text };
     let encoded = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
-    // Text before more bytes has the same encoding up to a whole group of three.
+    // The encoding of a text does not depend on the bytes that follow, up to the last whole group of three bytes.
     let base64 = encoded.as_str().unwrap_or_default();
     let whole_groups = base64.get(..bytes.len() / 3 * 4).unwrap_or(base64);
     let mut all = vec![needle(bytes.iter().map(|b| format!("{b:02x}")).collect()), needle(whole_groups.to_owned())];
@@ -113,14 +114,14 @@ fn encodings(what: &str, bytes: &[u8]) -> Vec<Needle> {
     all
 }
 
-/// Checks that the search works: the client's passwords in its Secret are among the needles.
+/// Checks that the needles include the client's passwords in its Secret, so that the search works.
 async fn check_needles(bench: &Bench, needles: &[Needle]) -> anyhow::Result<()> {
     let secret = bench.api::<Secret>().get("q-client-outside").await?;
     let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls")?.0;
     let urls = String::from_utf8(urls)?;
     ensure!(urls.lines().count() == 3, "not one URL for each member");
     let known = urls.lines().all(|url| needles.iter().any(|needle| url.contains(&needle.text)));
-    ensure!(known, "passwords are derived in another way by now: this test looks for nothing");
+    ensure!(known, "the derivation of passwords has changed, so the needles are wrong");
     Ok(())
 }
 

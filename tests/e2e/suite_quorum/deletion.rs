@@ -39,12 +39,12 @@ pub(crate) async fn a_quorum_made_again_under_its_name_gives_larger_tokens(bench
 }
 
 pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(bench: Bench) -> anyhow::Result<()> {
-    // Long enough to check the members while they are closed and still run.
+    // The members run for this time after they are closed, which is enough to check them.
     let max_ttl = Duration::from_secs(15);
     let quorum = Quorum::ready(&bench, "q", max_ttl).await?;
     let lock = held_lock(&bench, TTL).await?;
     let client = Client::start(&quorum).await?;
-    // One earlier connection to each member, which continues to send commands. The replies are in the log.
+    // Each member has one earlier connection that continues to send commands. The log has the replies.
     let mut before = Vec::new();
     for member in 0..3 {
         let url = format!("$(sed -n {}p /client/urls)", member + 1);
@@ -68,7 +68,7 @@ pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(
         let lines = monitor.until(since, SOON, "the old connection is cut or refused", refused).await;
         let lines = match lines {
             Ok(lines) => lines,
-            // Cut before `since`: no more lines arrive.
+            // The connection was cut before `since`, so no more lines arrive.
             Err(error) => monitor.lines().await.ok().filter(|l| l.iter().any(refused)).ok_or(error)?,
         };
         let voted = lines.iter().find(|line| line.at > since && line.text == "OK");
@@ -83,23 +83,21 @@ pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(
         }
     }
     let events = bench.kubectl(&["get", "events", "-o", "jsonpath={range .items[*]}{.reason}{'\\n'}{end}"]).await?;
-    ensure!(events.contains("DeletedWithLocks"), "no Event says what was lost: {events}");
-    // No member answers for its key, so it is deleted when no member can have it.
+    ensure!(events.contains("DeletedWithLocks"), "no Event names the lost locks: {events}");
+    // No member answers for the lock's key, so the lock is deleted only when no member can have the key.
     lock.delete().await?;
     lock.recorder.until_gone(delay(max_ttl) + SOON).await?;
     quorum.recorder.until_gone(LIMIT).await?;
     Ok(())
 }
 
-/// Everything at once.
-///
-/// The Redis pods can end first.
+/// All objects are deleted at the same time, so the Redis pods can end first.
 pub(crate) async fn a_namespace_with_held_locks_goes(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     bench.kubectl(&["delete", "statefulsets,pods", "--all", "--wait=false"]).await?;
     let start = bench.now();
-    // The regular end of a test, here with everything in use.
+    // This is the regular end of a test, but here all objects are in use.
     bench.close().await?;
     bench.figures.add("namespace with a quorum and a held lock deleted", bench.now().since(start));
     lock.recorder.until_gone(SOON).await?;

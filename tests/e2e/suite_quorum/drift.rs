@@ -28,12 +28,12 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
-/// An update that a change had begun would be visible within this time.
+/// An update that a change caused would be visible within this time.
 const QUIET: Duration = Duration::from_secs(3);
-/// Secrets are not watched but read once a minute.
+/// The limit for changes of Secrets, which the operator reads once a minute and does not watch.
 const SECRET_LIMIT: Duration = Duration::from_secs(75);
 
-/// The compared fields of an object: its labels and everything except metadata and status.
+/// The compared fields of an object: its labels, and all fields except metadata and status.
 fn essence<K: Resource + Serialize>(object: &K) -> anyhow::Result<Value> {
     let mut value = serde_json::to_value(object)?;
     let fields = value.as_object_mut().context("an object")?;
@@ -50,7 +50,7 @@ where
     let recorder = bench.record::<K>(name).await?;
     let before = essence(&bench.api::<K>().get(name).await?)?;
     let (mark, start) = (recorder.mark(), bench.now());
-    // kubectl would wait until no object has the name, and can take the new object for the old one.
+    // kubectl would wait until no object has the name, and can mistake the new object for the old one.
     let at_once: &[&str] = if change.first() == Some(&"delete") { &["--wait=false"] } else { &[] };
     bench.kubectl(&[change, at_once].concat()).await?;
     let is_other = |object: &K| essence(object).ok().as_ref() != Some(&before);
@@ -102,11 +102,14 @@ pub(crate) async fn whatever_is_edited_or_added_is_mended(bench: Bench) -> anyho
     let open = r#"{"spec":{"ingress":[{}]}}"#;
     let change = ["patch", "networkpolicy", "q", "--type=merge", "--patch", open];
     mended::<NetworkPolicy>(&bench, "q", SOON, &change).await?;
-    // Annotations of other controllers stay.
+    // The operator must keep annotations of other controllers.
     bench.kubectl(&["annotate", "service", "q-0", "other.example/note=kept"]).await?;
     no_pod_is_replaced(&bench, &before).await?;
     let service = bench.api::<Service>().get("q-0").await?;
-    ensure!(service.metadata.annotations.is_some_and(|all| all.contains_key("other.example/note")), "not kept");
+    ensure!(
+        service.metadata.annotations.is_some_and(|all| all.contains_key("other.example/note")),
+        "the annotation of another controller is gone"
+    );
     check_held_throughout(&lock.recorder.versions())?;
     Ok(())
 }

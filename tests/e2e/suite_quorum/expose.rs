@@ -30,9 +30,9 @@ const START_LIMIT: Duration = Duration::from_secs(90);
 /// A kubelet updates a Secret in its pods within about a minute.
 const KUBELET_LIMIT: Duration = Duration::from_secs(150);
 
-/// `outside COMMAND...`: runs it on a machine that is connected to the nodes and is none of them.
+/// The function `outside COMMAND...`, which runs a command on a machine outside the cluster.
 ///
-/// It has no route to pods and Services.
+/// The machine is connected to the nodes, but has no route to pods and Services.
 const OUTSIDE: &str = r#"set -euo pipefail
 unshare --net sleep 100 & machine=$!
 trap 'kill $machine' EXIT
@@ -112,9 +112,12 @@ pub(crate) async fn node_ports_are_reached_from_outside_with_a_valid_certificate
     ensure!(told == expected, "{told:?}");
 
     let policy = bench.api::<NetworkPolicy>().get("q").await?.spec.and_then(|spec| spec.ingress).unwrap_or_default();
-    ensure!(policy.iter().any(|rule| rule.from.is_none()), "the NetworkPolicy lets nobody in from outside: {policy:?}");
+    ensure!(
+        policy.iter().any(|rule| rule.from.is_none()),
+        "the NetworkPolicy admits no client from outside: {policy:?}"
+    );
 
-    // And back.
+    // Without `expose` the Services and the rule must be gone.
     let services = bench.record::<Service>("q-1-external").await?;
     let hidden = r#"{"spec": {"expose": null}}"#;
     bench.patch("rq", "q", hidden).await?;

@@ -84,7 +84,7 @@ pub(crate) async fn masters_of_others_alone_vote_after_their_wait(bench: Bench) 
 
 pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 1).await?;
-    // By a DNS name.
+    // This member has a DNS name as its address.
     let ip = masters.ip();
     let ports = json!([{"name": "redis", "port": 7_000}]);
     bench.create::<Service>(json!({"metadata": {"name": "vm"}, "spec": {"clusterIP": "None", "ports": ports}})).await?;
@@ -103,7 +103,7 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     check_rejoin(&quorum, mark, "vm-0", since).await?;
     let replicated = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
     lock.recorder.until_after(lock.recorder.mark().saturating_sub(1), SOON, "on all members", replicated).await?;
-    // The other direction: a managed member is lost.
+    // In the other case a managed member is lost.
     let (mark, since) = (quorum.recorder.mark(), bench.wall().0);
     bench.kubectl(&["delete", "pod", "q-0-0", "--wait=false"]).await?;
     check_rejoin(&quorum, mark, "q-0", since).await?;
@@ -111,7 +111,7 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     lock.remove().await
 }
 
-/// One hold, as the test knows it for sure: from its acquisition until its release.
+/// A time in which a holder certainly held the lock: from its acquisition until its release.
 #[derive(Debug)]
 pub(super) struct Hold {
     who: String,
@@ -156,7 +156,7 @@ pub(crate) async fn two_quorums_over_the_same_masters_never_hold_together(bench:
 async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     let masters = Masters::start(bench, 3).await?;
     let list = |which: &[usize]| masters.manifest("q", 0, &addresses(&masters, which), MAX_TTL);
-    // With other names, and in another order.
+    // The quorums have the same masters in another order, and under other names.
     let (ours, theirs) = (list(&[0, 1, 2]), list(&[2, 0, 1]));
     let (ours, theirs) = tokio::try_join!(masters.ready(bench, ours), masters.ready(other, theirs))?;
     for (quorum, partner) in [(&ours, other), (&theirs, bench)] {
@@ -179,7 +179,7 @@ pub(super) fn check_never_disagreed(quorum: &Quorum) -> anyhow::Result<()> {
     let agreed = versions.iter().skip_while(|version| condition(version, "QuorumAgrees").0 != "True");
     for version in agreed {
         let (holds, reason, message) = condition(version, "QuorumAgrees");
-        ensure!(holds == "True", "the one who was there stopped: {reason}: {message}");
+        ensure!(holds == "True", "the existing quorum stopped: {reason}: {message}");
     }
     Ok(())
 }
@@ -205,7 +205,7 @@ pub(crate) async fn a_newcomer_that_disagrees_refuses_itself_and_stops_nobody(be
     for part in [&theirs, "maxTTL 4s", "wait for 2s"] {
         ensure!(message.contains(part), "{part} is not named: {message}");
     }
-    // They have waited for their admission, and do not vote anyway.
+    // The members of both quorums are admitted, but do not vote.
     for refused in [&stranger, &shorter] {
         let all = |version: &Version<RedisQuorum>| {
             let members = version.object.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
@@ -258,11 +258,11 @@ pub(crate) async fn a_master_restarted_during_an_acquisition_does_not_vote(bench
     let quorum = masters.ready(&bench, manifest).await?;
     masters.signal(0, "STOP").await?;
     masters.signal(1, "STOP").await?;
-    // Repeated attempts: one master grants, two do not answer.
+    // In the repeated attempts one master grants, and two do not answer.
     let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
     lock.reason("NoQuorum", SOON).await?;
     let (mark, since) = (quorum.recorder.mark(), masters.restart(1).await?);
-    // The new process would grant at once, and with the other one make a majority.
+    // The new process would grant immediately, and the two would be a majority.
     check_rejoin(&quorum, mark, "vm-1", since).await?;
     let held = lock.held(SOON).await?.object;
     let acquired = status(&held).acquired_at.context("no acquiredAt")?.as_millis();
@@ -278,7 +278,7 @@ pub(crate) async fn two_addresses_of_one_process_have_one_vote(bench: Bench) -> 
     let list: Vec<String> = vec![masters.address(0), masters.address(1), masters.other_address(1)];
     let manifest: Value = masters.manifest("q", 0, &list, MAX_TTL);
     let quorum = masters.create(&bench, manifest).await?;
-    // The one that was observed first votes.
+    // The operator admits the member that it observes first.
     let is_twin = |member: &MemberStatus| {
         member.state == MemberState::Fenced
             && member.message.as_ref().is_some_and(|message| message.contains("it is the same process as vm-"))
@@ -335,7 +335,7 @@ pub(crate) async fn masters_are_spoken_to_by_tls_with_authority_and_name_checked
         member_until(&quorum, 0, "vm-0", "is not trusted", is_told).await?;
         let runs =
             |version: &Version<RedisQuorum>| member_of(&version.object, "vm-0").is_some_and(|m| m.run_id.is_some());
-        ensure!(!quorum.recorder.versions().iter().any(runs), "{name}: it was spoken to");
+        ensure!(!quorum.recorder.versions().iter().any(runs), "{name}: the operator read its run ID");
     }
     check_held_throughout(&lock.recorder.versions())?;
     lock.remove().await

@@ -52,7 +52,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Waits until only the new list counts, and former members are forgotten.
+/// Waits until only the new list is in force, and the status has no former members.
 async fn changed(quorum: &Quorum, mark: usize, to: &[&str], epoch: i64) -> anyhow::Result<()> {
     let ended = |version: &Version<RedisQuorum>| {
         let status = version.object.status.clone().unwrap_or_default();
@@ -96,7 +96,7 @@ async fn both_change(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     let lock = Lock::create(other, claim("theirs", "theirs", Some("q"), TTL)).await?;
     lock.held(SOON).await?;
 
-    // The operator that changes first stops itself, and names the other one. The other one continues.
+    // The operator that changes its list first stops, and names the other one. The other one continues.
     let mark = edit(&ours, &masters, 0, &[1, 2, 3]).await?;
     changed(&ours, mark, &["vm-1", "vm-2", "vm-3"], 2).await?;
     let message = reason_after(&ours, mark, CHANGE_LIMIT, "QuorumAgrees", "OtherMemberList").await?;

@@ -92,7 +92,7 @@ pub(crate) async fn a_restart_without_an_operator_stays_fenced(bench: Bench) -> 
     let (mark, back) = (quorum.recorder.mark(), bench.wall().0);
     operators::scale(&bench.cluster, operators::REPLICAS).await?;
     absent?;
-    // No leader was there to measure, so the wait begins now.
+    // No leader measured the restart, so the wait begins now.
     check_rejoin(&quorum, mark, 1, back, MAX_TTL).await
 }
 
@@ -133,7 +133,7 @@ pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(
     operators::scale(&bench.cluster, 0).await?;
     let back = bench.wall().0;
     operators::scale(&bench.cluster, operators::REPLICAS).await?;
-    // No replica is left that observed the earlier process, so its wait begins again, and is announced again.
+    // No remaining replica has observed the earlier process, so the wait begins again with a new `rejoinAt`.
     let anew = |m: &MemberStatus| m.run_id == fenced.run_id && m.rejoin_at > fenced.rejoin_at;
     let (_, announced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is announced anew", anew).await?;
     let at = announced.rejoin_at.context("no rejoinAt")?.as_millis();
@@ -145,8 +145,8 @@ pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(
 
 /// Freezes the leader at about the moment at which it admits a member.
 ///
-/// Its successor fences another process of that member. Then the test wakes the former leader: none of its late
-/// requests can open a member.
+/// Its successor fences another process of that member. Then the test continues the former leader, and no late request
+/// of it must open a member.
 pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
@@ -154,7 +154,7 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
     let votes = bench.votes().await?;
     votes.until_it_votes(&quorum, 1).await?;
     let (faults, namespace) = (&bench.cluster.faults, &bench.cluster.operator_namespace);
-    // Signals take some tens of milliseconds to arrive: before the admission, and in the middle of it.
+    // Signals take some tens of milliseconds, so they arrive before the admission or in the middle of it.
     for early in [200_i64, 80] {
         let mark = quorum.recorder.mark();
         kill(&bench, 1).await?;
@@ -162,7 +162,7 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
         let at = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
         let leader = operators::current(&leases)?;
         let left = u64::try_from(at - early - bench.wall().0).unwrap_or(0);
-        // The moment is what is tested.
+        // The test needs this exact moment, so it cannot await a condition.
         tokio::time::sleep(Duration::from_millis(left)).await;
         faults.pause_container(namespace, &leader.pod, "operator").await?;
         let next = operators::until_next_term(&leases, &leader).await;
@@ -181,7 +181,7 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
 
 /// Kills a member at about the moment of its admission.
 ///
-/// That can be between the operator's check and its opening.
+/// The kill can be between the operator's check and its opening.
 pub(crate) async fn a_restart_at_the_moment_of_admission_is_never_open(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let votes = bench.votes().await?;

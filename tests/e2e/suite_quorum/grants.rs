@@ -68,7 +68,7 @@ pub(crate) async fn credentials_and_copies_end_with_their_client(bench: Bench) -
             let copies = quorum.recorder.last()?.object.status.context("no status")?.client_copies;
             ensure!(copies.len() == 1 && copies[0].namespace == other.namespace, "{copies:?}");
 
-            // Another prefix, removed, and as it was at first.
+            // The client gets another prefix, is removed, and is added again as at first.
             let narrower = format!("{prefix}a/");
             with_ci(&bench, Some((&other.namespace, &narrower))).await?;
             let second = url(other, &first).await?;
@@ -81,10 +81,10 @@ pub(crate) async fn credentials_and_copies_end_with_their_client(bench: Bench) -
             with_ci(&bench, Some((&other.namespace, &prefix))).await?;
             let third = url(other, &second).await?;
             answers(&client, &third, &prefix, "OK").await?;
-            ensure!(third != first, "the passwords of before are valid again");
+            ensure!(third != first, "the first passwords are valid again");
             answers(&client, &first, &prefix, "WRONGPASS").await?;
 
-            // It moves to the quorum's own namespace.
+            // The client moves to the quorum's own namespace.
             let own = format!("{}/", bench.namespace);
             with_ci(&bench, Some((&bench.namespace, &own))).await?;
             gone(other).await?;

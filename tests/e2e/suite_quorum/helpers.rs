@@ -16,10 +16,10 @@ use crate::{
     record::Version,
 };
 
-/// A restarted or replaced member is observed within this time.
+/// The operator observes a restarted or replaced member within this time.
 pub(crate) const RESTART_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a member stays out with this maxTTL and the default settings.
+/// The rejoin delay with this maxTTL and the default settings.
 pub(crate) fn delay(max_ttl: Duration) -> Duration {
     rejoin_delay(max_ttl, Drift::default(), Duration::from_millis(50))
 }
@@ -39,7 +39,7 @@ pub(crate) fn is_fenced_for(member: &MemberStatus, reason: FenceReason) -> bool 
     member.state == MemberState::Fenced && member.reason == Some(reason)
 }
 
-/// Reason and message of a condition.
+/// The status, reason and message of a condition.
 pub(crate) fn condition(version: &Version<RedisQuorum>, type_: &'static str) -> (String, String, String) {
     let conditions = version.object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     find_condition(conditions, type_)
@@ -78,7 +78,7 @@ pub(crate) async fn pod_uids(bench: &Bench, members: usize) -> anyhow::Result<Ve
     Ok(uids)
 }
 
-/// Checks that in no version after `mark` two members were out.
+/// Checks that at most one member was out in each version after `mark`.
 pub(crate) fn check_one_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<()> {
     for version in quorum.recorder.versions().into_iter().skip(mark) {
         let members = version.object.status.map(|status| status.members).unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
-/// Longer than a change of the operator's leader, whose node can be the lost one.
+/// A ttl that is longer than a change of the operator's leader, whose node can be the lost one.
 const TTL: Duration = Duration::from_secs(4);
 const NOT_READY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -39,7 +39,7 @@ struct LostMember {
 impl LostMember {
     /// Creates both.
     ///
-    /// The successor is fenced, since its predecessor can run.
+    /// The successor is fenced, because its predecessor can still run.
     async fn make(bench: &Bench) -> anyhow::Result<Self> {
         let quorum = Quorum::ready(bench, "q", MAX_TTL).await?;
         let lock = held_lock(bench, TTL).await?;
@@ -72,7 +72,7 @@ impl LostMember {
 
     /// Checks that the successor is admitted after `evidence`, and no sooner than the delay.
     ///
-    /// The evidence came after `mark`. The lock was held throughout.
+    /// The evidence must come after `mark`. The lock must be held throughout.
     async fn comes_back(&self, mark: usize, since: i64, limit: Duration, evidence: &str) -> anyhow::Result<()> {
         let what = format!("is admitted after {evidence}");
         let (_, admitted) = self.quorum.member_until(mark, 1, limit, &what, is_admitted).await?;
@@ -123,7 +123,7 @@ pub(crate) async fn a_pod_forced_off_a_node_waits_until_the_provider_deletes_it(
     let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
     bench.kubectl(&["delete", "node", &lost.node]).await?;
     let back = lost.comes_back(mark, since, RESTART_LIMIT, "the node's deletion").await;
-    // A kubelet creates its Node object when it starts.
+    // A starting kubelet creates its Node object again.
     let mark = lost.nodes.mark();
     bench.cluster.faults.heal_nodes().await?;
     bench.cluster.faults.restart_kubelet(&lost.node).await?;
@@ -134,7 +134,9 @@ pub(crate) async fn a_pod_forced_off_a_node_waits_until_the_provider_deletes_it(
     back
 }
 
-/// Its kubelet has reported for two minutes, and has killed all containers without a pod object.
+/// The evidence is a kubelet that has reported for two minutes.
+///
+/// By then it has killed all containers without a pod object.
 pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(bench: Bench) -> anyhow::Result<()> {
     let lost = LostMember::make(&bench).await?;
     let mark = lost.nodes.mark();
@@ -146,16 +148,16 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(ben
     let limit = NODE_READY_FOR + RESTART_LIMIT;
     let (_, admitted) = lost.quorum.member_until(mark, 1, limit, "is admitted after two minutes", is_admitted).await?;
     let waited = admitted.admitted_at.context("no admittedAt")?.as_millis() - since;
-    // The operator saw the node Ready up to a moment before this test did.
+    // The operator can observe the Ready node up to a second before this test.
     let least = i64::try_from((NODE_READY_FOR + delay(MAX_TTL)).as_millis())? - 1000;
     ensure!(waited >= least, "admitted {waited} ms after the node was Ready again, not {least}");
     check_never_lost(&lost.lock.recorder.versions())?;
     operators::all_available(&bench.cluster).await
 }
 
-/// The process on a node that was disconnected for a while is the same one afterwards.
+/// A node that was disconnected for a while has the same process afterwards.
 ///
-/// It has kept its data, and needs no wait.
+/// The process has kept its data, and needs no wait.
 pub(crate) async fn a_member_that_was_cut_off_goes_on_voting(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;

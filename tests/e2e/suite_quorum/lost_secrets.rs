@@ -22,7 +22,9 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
-/// A leader, its first reading, and the time that a replica with a copy gets.
+/// The limit until the loss is reported.
+///
+/// It covers the election of a leader, its first reading, and the wait for a replica with a copy.
 const LOSS_LIMIT: Duration = Duration::from_secs(60);
 
 fn is_lost(version: &Version<redlock_operator::api::RedisQuorum>) -> bool {
@@ -42,7 +44,7 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
 
     let message = reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
     ensure!(message.contains("q-auth"), "{message}");
-    // An outside client with the earlier passwords continues with the members that still run with them.
+    // An outside client can still use its old password on members that were not restarted.
     let key = format!("{}/outside", bench.namespace);
     ensure!(
         outside.redis(2, &["SET", &key, "x", "PX", "100"]).await? == "OK",
@@ -54,7 +56,7 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
     let lost = quorum.recorder.mark();
     quorum.recorder.until_after(lost, limit, "all members run with new passwords", all).await?;
 
-    // Every new process has waited, and no other one was changed.
+    // Every member has a new process, which has waited for its admission.
     let after = pod_uids(&bench, 3).await?;
     ensure!(pods.iter().all(|uid| !after.contains(uid)), "a member runs with passwords that nobody knows");
     check_one_restart_at_a_time(&quorum, mark)?;
@@ -67,7 +69,7 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
         let admitted = admitted.admitted_at.context("no admittedAt")?.as_millis();
         ensure!(admitted >= at, "{}: admitted {} ms early", fenced.name, at - admitted);
     }
-    // The condition reported it until then, with the progress.
+    // Until then the condition reported the loss and the progress.
     let versions = quorum.recorder.versions();
     let progress = versions.iter().skip(lost).filter(|version| is_lost(version));
     let texts: Vec<String> = progress.map(|version| condition(version, "Ready").2).collect();
@@ -86,7 +88,7 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
     Ok(())
 }
 
-/// Two lists count, and no client can log in to the members of either.
+/// Two lists are in force, and the operator cannot log in to the members of either.
 pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench: Bench) -> anyhow::Result<()> {
     let mut single = manifest(&bench, "q", MAX_TTL);
     single["spec"]["members"] = json!(1);
@@ -131,7 +133,7 @@ fn check_one_restart_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<(
     Ok(())
 }
 
-/// No client can close its members, so their pods have to end first.
+/// The operator cannot close the members, so their pods must end first.
 pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     operators::scale(&bench.cluster, 0).await?;

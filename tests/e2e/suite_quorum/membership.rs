@@ -29,7 +29,7 @@ use crate::{
 };
 
 const CHANGE_LIMIT: Duration = Duration::from_secs(120);
-/// A turn comes within this time, even while the leader changes and an outside client contends.
+/// The limit of a turn, even while the leader changes and an outside client contends.
 const TURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// One holder after the other, on one key.
@@ -38,7 +38,7 @@ struct Turns {
     task: JoinHandle<anyhow::Result<Vec<Turn>>>,
 }
 
-/// From its observed grant until its release, in milliseconds of the wall clock.
+/// A hold from its observed grant until its release, in milliseconds of the wall clock.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     from: i64,
@@ -56,7 +56,7 @@ impl Turns {
                 let lock =
                     Lock::create(&bench, claim(&format!("turn-{}", turns.len()), "turns", Some("q"), ttl)).await?;
                 let held = lock.held(TURN_LIMIT).await?;
-                // It works for a moment.
+                // The holder works for a moment.
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 turns.push(Turn { from: held.wall.0, to: bench.wall().0, token: token(&held.object)? });
                 lock.remove().await?;
@@ -66,9 +66,9 @@ impl Turns {
         Self { stop, task }
     }
 
-    /// All turns.
+    /// Ends the turns, and returns them.
     ///
-    /// Checks that each has a larger token than the one before.
+    /// It checks that each has a larger token than the one before.
     async fn end(self) -> anyhow::Result<Vec<Turn>> {
         self.stop.store(true, Ordering::SeqCst);
         let turns = self.task.await??;
@@ -123,7 +123,7 @@ pub(super) fn voters(version: &Version<RedisQuorum>) -> (usize, usize, i64) {
     (status.voters.len(), status.former_voters.len(), status.membership_epoch.unwrap_or_default())
 }
 
-/// Waits until both lists count.
+/// Waits until both lists are in force.
 pub(super) async fn joint(
     quorum: &Quorum,
     mark: usize,
@@ -136,7 +136,7 @@ pub(super) async fn joint(
 
 /// Waits until the change has ended.
 ///
-/// Only the new list counts, and nothing is left of members in no list.
+/// Then only the new list is in force, and members that it does not have are removed.
 pub(super) async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch: i64) -> anyhow::Result<()> {
     let what = format!("{members} members in epoch {epoch}");
     let ended = |v: &Version<RedisQuorum>| voters(v) == (members, 0, epoch);
@@ -171,7 +171,7 @@ pub(super) async fn clients_are_let_in(client: &Client, bench: &Bench, members: 
     Ok(())
 }
 
-/// Checks that clients were shut out while there were two lists, and that the epoch only rises.
+/// Checks that clients had no access while there were two lists, and that the epoch only rises.
 ///
 /// The operator writes the lists first, and the conditions at the end of a reconcile.
 fn check_epochs(quorum: &Quorum) -> anyhow::Result<()> {
@@ -213,7 +213,7 @@ pub(crate) async fn a_single_member_becomes_three_and_no_lock_is_lost_or_split(b
     shut_out(&outside, bench.wall().0, 1).await?;
     ensure!(pod_uids(&bench, 1).await? == before, "the old member was restarted");
 
-    // It continues for a while with three members. Then the old client must not be admitted again.
+    // The quorum runs for a while with three members. Even then the client with the old list must have no access.
     tokio::time::sleep(max_ttl).await;
     let lines = shut_out(&outside, bench.wall().0, 1).await?;
     let turns = turns.end().await?;
@@ -227,7 +227,7 @@ pub(crate) async fn a_single_member_becomes_three_and_no_lock_is_lost_or_split(b
 
 pub(crate) async fn three_become_five_seven_and_three_with_a_killed_leader(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
-    // Longer than a change of leader.
+    // The ttl is longer than a change of leader.
     let ttl = Duration::from_secs(10);
     let quorum = Quorum::ready(&bench, "q", ttl).await?;
     let lock = held_lock(&bench, ttl).await?;

@@ -36,7 +36,7 @@ pub(crate) async fn members_are_spread_over_the_nodes(bench: Bench) -> anyhow::R
 
 /// A drain requests an eviction before it deletes a pod.
 ///
-/// It can take one member, and no second one before the first can vote again.
+/// It can evict one member, but no second one before the first can vote again.
 pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
@@ -62,7 +62,7 @@ pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::
 ///
 /// The inner result is the API server's answer.
 ///
-/// It uses kubectl, because the kube crate retries.
+/// It uses kubectl, because the kube crate repeats refused evictions.
 async fn evict(bench: &Bench, pod: &str) -> anyhow::Result<Result<(), String>> {
     let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", bench.namespace);
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}).to_string();

@@ -32,7 +32,7 @@ fn stage(version: &Version<RedisQuorum>) -> Option<PasswordStage> {
     Some(version.object.status.as_ref()?.password_rotation.as_ref()?.stage)
 }
 
-/// The clients of the quorum, and one more with this access.
+/// Sets the clients of the quorum, with one more that has this access.
 async fn with_client(bench: &Bench, access: Option<&str>) -> anyhow::Result<()> {
     let mut clients = manifest(bench, "q", MAX_TTL)["spec"]["clients"].clone();
     if let (Some(access), Some(clients)) = (access, clients.as_array_mut()) {
@@ -47,7 +47,7 @@ async fn in_pod(bench: &Bench, script: &str) -> anyhow::Result<String> {
     Ok(bench.kubectl(&["exec", "look", "--", "sh", "-c", script]).await?.trim().to_owned())
 }
 
-/// The reply of the first member to a command, with the URL that the pod has now.
+/// The reply of the first member to a command, with the current URL in the pod.
 async fn ask(bench: &Bench, command: &str) -> anyhow::Result<String> {
     let url = "$(head -n 1 /client/urls)";
     in_pod(bench, &format!("redis-cli --no-auth-warning -u \"{url}\" {command} 2>&1 || true")).await
@@ -125,10 +125,10 @@ pub(crate) async fn a_reader_reads_a_held_lock_through_all_changes(bench: Bench)
 
     let lines = reader.until(bench.wall().0, SOON, "it goes on", |line| line.text == "seen").await?;
     let gaps: Vec<_> = lines.iter().filter(|line| line.at >= from && line.text != "seen").collect();
-    ensure!(gaps.is_empty(), "{} gaps of {} looks, such as {:?}", gaps.len(), lines.len(), gaps.first());
+    ensure!(gaps.is_empty(), "{} gaps in {} readings, such as {:?}", gaps.len(), lines.len(), gaps.first());
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
 
-    // It can write now, and is another user. The earlier Secret grants no access.
+    // With write access the client is another user, and the earlier Secret grants no access.
     let before = urls_in_pod(&bench).await?;
     let ping =
         format!("redis-cli --no-auth-warning -u {} PING 2>&1 || true", before.lines().next().unwrap_or_default());

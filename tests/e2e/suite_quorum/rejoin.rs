@@ -8,7 +8,7 @@ use redlock_operator::api::FenceReason;
 use super::helpers::{RESTART_LIMIT, delay, is_admitted, is_fenced_for};
 use crate::{bench::Bench, quorums::Quorum};
 
-/// Short, so that many restarts fit into a test.
+/// A short maxTTL, so that many restarts fit into a test.
 const MAX_TTL: Duration = Duration::from_secs(3);
 const RESTARTS: usize = 30;
 /// Maximum delay of an admission.
@@ -23,7 +23,7 @@ pub(crate) async fn thirty_restarts_rejoin_within_a_second_after_the_delay(bench
         bench.cluster.faults.kill_container(&bench.namespace, &format!("q-{index}-0"), "redis").await?;
         let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);
         let (_, fenced) = quorum.member_until(mark, index, RESTART_LIMIT, "is fenced", restarted).await?;
-        // The first observation, by the operator's measurement.
+        // The operator's first observation of the process is one delay before `rejoinAt`.
         let rejoin_at = fenced.rejoin_at.context("no rejoinAt")?.as_millis();
         let observed = rejoin_at - i64::try_from(delay(MAX_TTL).as_millis())?;
         let after = quorum.recorder.mark();

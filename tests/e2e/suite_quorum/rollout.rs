@@ -66,7 +66,7 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
     bench.patch("rq", "q", r#"{"spec":{"image":"redlock-operator.local/no-such-image:1"}}"#).await?;
     let pending = |m: &redlock_operator::api::MemberStatus| m.state == MemberState::Pending;
     quorum.member_until(mark, 0, ROLLOUT_LIMIT, "has no running pod", pending).await?;
-    // Whatever it might do next, it has had the time: pods are replaced for good.
+    // In this time the operator would replace another member, if the pause had no effect.
     tokio::time::sleep(delay(MAX_TTL) + QUIET).await;
     let during = pod_uids(&bench, 3).await?;
     ensure!(during[0] != before[0] && during[1..] == before[1..], "not only the first member: {before:?}, {during:?}");
@@ -99,7 +99,7 @@ pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::R
     let same = || async { Ok(pod_uids(&bench, 3).await? == before) };
     poll::stays(QUIET, "a paused update replaces no pod", same).await?;
 
-    // Paused again in the middle: the current member returns, and the others stay as they are.
+    // The update is paused again in the middle. The current member returns, and the others do not change.
     let mark = quorum.recorder.mark();
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout-"]).await?;
     let updating = |m: &_| is_fenced_for(m, FenceReason::Updating);

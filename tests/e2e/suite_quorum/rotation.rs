@@ -81,7 +81,7 @@ pub(crate) async fn passwords_are_rotated_and_no_lock_is_lost(bench: Bench) -> a
     operators.delete(&leader.pod, &kube::api::DeleteParams::default()).await?;
     operators::until_next_term(&leases, &leader).await?;
     let answers = try_all(&client, &bench, &old).await?;
-    ensure!(answers.iter().all(|answer| answer == "OK"), "before anybody said finish: {answers:?}");
+    ensure!(answers.iter().all(|answer| answer == "OK"), "with the old passwords before `finish`: {answers:?}");
 
     let mark = quorum.recorder.mark();
     annotate(&bench, "finish").await?;

@@ -22,7 +22,7 @@ fn in_force(version: &Version<RedisQuorum>) -> Option<Duration> {
     version.object.status.as_ref()?.max_ttl_in_force.map(redlock_operator::api::GoDuration::get)
 }
 
-/// Checks that a member that starts with these settings stays out for the delay of `max_ttl`.
+/// Checks that a restarted member stays out for the delay of `max_ttl`.
 async fn rejoins_after(quorum: &Quorum, max_ttl: Duration) -> anyhow::Result<()> {
     let (bench, mark, since) = (&quorum.bench, quorum.recorder.mark(), quorum.bench.wall().0);
     bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
@@ -39,7 +39,7 @@ async fn rejoins_after(quorum: &Quorum, max_ttl: Duration) -> anyhow::Result<()>
 pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", SMALL).await?;
     let lock = held_lock(&bench, TTL).await?;
-    // Too long for now: it waits for the quorum to change.
+    // The ttl is larger than the current maxTTL, so the lock waits for a change of the quorum.
     let long = Lock::create(&bench, claim("long", "long", Some("q"), LARGE)).await?;
     let refused = |v: &Version<_>| crate::locks::reason_of(&v.object, "Accepted") == Some("TTLTooLong");
     long.recorder.until(SOON, "refused for its ttl", refused).await?;

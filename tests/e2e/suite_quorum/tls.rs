@@ -116,7 +116,7 @@ pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(b
     let served = condition(&before, "TLSReady").2;
     let lock = held_lock(&bench, TTL).await?;
 
-    // Another authority at the same time, which is the harder case.
+    // The authority changes with the certificate, which is the harder case.
     let second = issue::authority("second", now)?;
     let (mark, start) = (quorum.recorder.mark(), bench.now());
     replace_secret(&bench, &issue::certificate(&second, &names, now)?, &second).await?;
@@ -126,7 +126,7 @@ pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(b
     ensure!(run_ids(&before) == run_ids(&after), "a member was restarted");
     check_one_at_a_time(&quorum, mark)?;
 
-    // A certificate without the names is not used, and the old one stays.
+    // The operator does not use a certificate without the names, and keeps the old one.
     let mark = quorum.recorder.mark();
     replace_secret(&bench, &issue::certificate(&second, &["elsewhere".to_owned()], now)?, &second).await?;
     let refused = reason_after(&quorum, mark, SOON * 2, "TLSReady", "CertificateInvalid").await?;
@@ -172,7 +172,7 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
             check_plain_is_refused(&quorum, &client).await?;
         }
     }
-    ensure!(condition(&quorum.recorder.last()?, "TLSReady").0.is_empty(), "TLSReady is still told");
+    ensure!(condition(&quorum.recorder.last()?, "TLSReady").0.is_empty(), "the condition TLSReady is still there");
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
     Ok(())
 }

@@ -52,7 +52,7 @@ async fn a_step_fences(bench: &Bench, quorum: &Quorum, lock: &Lock, index: usize
     let least = i64::try_from(delay(MAX_TTL).as_millis())?;
     ensure!(admitted >= since + least, "admitted {} ms after the step, not {least}", admitted - since);
     reason_after(quorum, mark, RESTART_LIMIT, "ClockHealthy", "AsExpected").await?;
-    // Before the next member can fail, the lock is on all of them again.
+    // The lock must be on all members again before the next member can fail.
     let mark = lock.recorder.mark().saturating_sub(1);
     let whole = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
     lock.recorder.until_after(mark, SOON, "held with all votes", whole).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn a_member_whose_clock_jumps_or_drifts_is_fenced(bench: Bench)
     let lock = held_lock(&bench, TTL).await?;
     a_step_fences(&bench, &quorum, &lock, 1, "echo 60000 > /dev/shm/clock").await?;
     a_step_fences(&bench, &quorum, &lock, 2, "echo -60000 > /dev/shm/clock").await?;
-    // A fifth too fast, in steps too small for a jump.
+    // The clock is a fifth too fast, in steps that are too small for a jump.
     let drifts = "( ms=0; while [ $ms -lt 6000 ]; do ms=$((ms + 20)); echo $ms > /dev/shm/clock; sleep 0.1; done ) > /dev/null 2>&1 &";
     a_step_fences(&bench, &quorum, &lock, 0, drifts).await?;
     check_held_throughout(&lock.recorder.versions())?;
@@ -86,7 +86,7 @@ pub(crate) async fn a_key_beyond_max_ttl_is_reported(bench: Bench) -> anyhow::Re
         client.redis(member, &["DEL", &key]).await?;
     }
     reason_after(&quorum, mark, RESTART_LIMIT, "TTLWithinBound", "AsExpected").await?;
-    ensure!(self::admissions(&quorum)? == admissions, "a key beyond maxTTL must change no admission");
+    ensure!(self::admissions(&quorum)? == admissions, "a key beyond maxTTL changed an admission");
     Ok(())
 }
 
@@ -103,7 +103,7 @@ pub(crate) async fn a_script_that_never_ends_is_ended_and_no_lock_is_lost(bench:
     let answer = client.redis(0, &["EVAL", "while true do end", "0"]).await?;
     ensure!(answer.contains("killed by user"), "the script was answered with: {answer}");
     ensure!(client.redis(0, &["PING"]).await? == "PONG");
-    // A busy member is alive: it was neither restarted nor admitted again.
+    // A busy member is alive, so it must be neither restarted nor admitted again.
     let fenced = quorum.recorder.versions().into_iter().skip(mark).any(|version| {
         crate::quorums::member_of(&version.object, "q-0").is_some_and(|m| m.reason == Some(FenceReason::Restarted))
     });

@@ -16,12 +16,16 @@ use crate::{
     suite_tenants::shares::{create_all, measure, until_all},
 };
 
-/// Locks in the namespace, unless `LOCKS` names another number. The chart's limit for a namespace.
+/// The number of locks in the namespace, which is the chart's limit.
+///
+/// `LOCKS` sets another number.
 const LOCKS: usize = 10_000;
 /// Locks of another namespace.
 const OTHERS: usize = 20;
 const TTL: Duration = Duration::from_secs(30);
-/// The chart's memory limit is 256Mi. The container has its program's pages beside those of the process.
+/// The limit of a replica's memory.
+///
+/// The chart's memory limit is 256Mi, which includes the pages of the program file.
 const MEMORY_LIMIT_KIB: u64 = 240 * 1024;
 const ALL_HELD: Duration = Duration::from_secs(900);
 const NAMESPACE_GONE: Duration = Duration::from_secs(600);
@@ -99,7 +103,9 @@ async fn delete(bench: &Bench, pods: &[String]) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await
 }
 
-/// Checks that no container was ended and that all replicas are small. Prints their memory.
+/// Checks that no container was ended and that all replicas are small.
+///
+/// It prints their memory.
 async fn report(bench: &Bench, when: &str) -> anyhow::Result<()> {
     let peaks = operators::peak_memory();
     println!("         {when}: memory of the replicas {:?} KiB, {peaks:?} at most", operators::memory());

@@ -28,7 +28,7 @@ use crate::{
 const TTL: Duration = Duration::from_secs(10);
 /// Kubernetes refuses an object whose annotations have more than 256 KiB.
 const LARGEST_ANNOTATION: usize = 255 * 1024;
-/// Locks, and then pods, that are created and deleted again.
+/// The number of locks, and then of pods, that the test creates and deletes.
 const CHURNED: usize = 200;
 /// The schema allows no more labels in a selector.
 const SELECTED: usize = 16;

@@ -23,7 +23,7 @@ const TTL: Duration = Duration::from_secs(4);
 const OWN: &str = "annotate and delete your own claims";
 const SPEC: &str = "create claims for pods and identities, and change no specification";
 
-/// The error of the API server.
+/// Checks that the API server refused the request with this word in its error.
 fn refused<T>(what: &str, result: Result<T, kube::Error>, word: &str) -> anyhow::Result<()> {
     match result {
         Err(kube::Error::Api(status)) if status.message.contains(word) => Ok(()),
@@ -32,7 +32,7 @@ fn refused<T>(what: &str, result: Result<T, kube::Error>, word: &str) -> anyhow:
     }
 }
 
-/// A claim in the name of an account, as the command creates it there.
+/// A claim of an account, as `redlock` creates it with this account.
 fn claim_by(bench: &Bench, account: &str, name: &str) -> Value {
     let mut lock = claim(name, name, None, TTL);
     let user = format!("system:serviceaccount:{}:{account}", bench.namespace);
@@ -66,7 +66,7 @@ pub(crate) async fn an_application_changes_only_its_own_claims(bench: Bench) -> 
     let (app, other) =
         (locks_of(&bench, "app", Some("app-0")).await?, locks_of(&bench, "other", Some("other-0")).await?);
     let patch = async |name: &str, patch: Value| app.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    // Only users create elections and Jobs: their holders would be pods and Jobs of other owners.
+    // An application cannot create elections and claims of Jobs, because the holders would be pods and Jobs of other owners.
     let of_pods: DistributedLock = serde_json::from_value(election("mine", "other", TTL))?;
     refused("an election", app.create(&PostParams::default(), &of_pods).await, SPEC)?;
     let mut of_job = claim_by(&bench, "app", "of-job");
@@ -95,13 +95,13 @@ pub(crate) async fn an_application_changes_only_its_own_claims(bench: Bench) -> 
         let word = json!({"metadata": {"annotations": {"redlock-operator.io/release": held.to_string()}}});
         refused(name, patch(name, word).await, "the holder's word")?;
         refused(name, app.delete(name, &DeleteParams::default()).await, OWN)?;
-        ensure!(is_held(&lock.recorder.last()?.object), "{name} is not held any more");
+        ensure!(is_held(&lock.recorder.last()?.object), "{name} is no longer held");
         ensure!(token(&lock.recorder.last()?.object)? == held, "{name} was given to another holder");
     }
     let selector = json!({"spec": {"election": {"selector": {"matchLabels": {"app": "app"}}}}});
     refused("another selector", patch("scheduler", selector).await, SPEC)?;
 
-    // It can release and delete its own claim.
+    // An application can release and delete its own claim.
     let mine = created(&bench, &app, claim_by(&bench, "app", "mine")).await?;
     let held = token(&mine.held(SOON).await?.object)?;
     patch("mine", json!({"metadata": {"annotations": {"redlock-operator.io/release": held.to_string()}}})).await?;

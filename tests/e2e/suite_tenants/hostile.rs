@@ -17,10 +17,10 @@ use crate::{
     quorums::{Quorum, is_ready, manifest},
 };
 
-/// The operator has connected to the masters several times by then.
+/// The length of an attack, in which the operator connects to the masters several times.
 const GOES_ON: Duration = Duration::from_secs(20);
 const MAX_TTL: Duration = Duration::from_secs(4);
-/// Connections that peers keep to the operator's port: many from one address, or a few from each of many addresses.
+/// The addresses of peers, and the connections that each address keeps to the operator's port.
 const PEERS: [(u8, usize); 2] = [(1, 2_000), (32, 17)];
 
 pub(crate) async fn masters_whose_answers_do_not_end_harm_nobody(bench: Bench) -> anyhow::Result<()> {
@@ -76,7 +76,7 @@ pub(crate) async fn connections_to_the_operators_port_harm_nobody(bench: Bench) 
                     let to = format!("{}:8080", ip(&pod)?).parse()?;
                     masters.start_hostile(Harm::Half { to, count, from: from.clone() }).await?;
                 }
-                // Three failed probes of the kubelet restart a container, and they are 10 s apart.
+                // The attack lasts longer than three failed probes of the kubelet, after which a container is restarted.
                 tokio::time::sleep(2 * GOES_ON).await;
                 victim.check(&format!("beside {count} half requests from each of {peers} peers")).await
             })

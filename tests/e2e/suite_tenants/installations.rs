@@ -21,9 +21,9 @@ const TTL: Duration = Duration::from_secs(6);
 const RELEASE: &str = "team-a";
 /// The chart's name of the account.
 const ACCOUNT: &str = "team-a-redlock-operator";
-/// How long they run at the same time.
+/// The time for which both installations run.
 const BESIDE: Duration = Duration::from_secs(300);
-/// From an installation to the first votes of its quorum, whose maxTTL is 6 s.
+/// The limit from an installation to the first votes of its quorum, whose maxTTL is 6 s.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn two_installations_run_side_by_side_and_each_quorum_has_one(bench: Bench) -> anyhow::Result<()> {
@@ -31,7 +31,7 @@ pub(crate) async fn two_installations_run_side_by_side_and_each_quorum_has_one(b
     bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{namespace}}}")]).await?;
     operators::all_available(&bench.cluster).await?;
     let result = beside(&bench).await;
-    // Whatever the result, one installation serves everything again.
+    // Even if the test failed, one installation must serve everything again.
     let gone = clean_up(&bench).await;
     bench.cluster.deploy().await?;
     operators::all_available(&bench.cluster).await?;
@@ -71,14 +71,14 @@ pub(crate) async fn install(bench: &Bench, more: &[&str]) -> anyhow::Result<()> 
     helm(bench, &arguments).await
 }
 
-/// Removes it.
+/// Removes the second operator.
 async fn uninstall(bench: &Bench) -> anyhow::Result<()> {
     helm(bench, &["uninstall", RELEASE, "--wait"]).await
 }
 
-/// Removes what is left of it, although locks are held.
+/// Removes all objects of the second operator, even if locks are held.
 ///
-/// Objects without a namespace would stay after the test's namespace.
+/// Objects without a namespace would stay after the deletion of the test's namespace.
 pub(crate) async fn clean_up(bench: &Bench) -> anyhow::Result<()> {
     helm(bench, &["uninstall", RELEASE, "--no-hooks", "--ignore-not-found", "--wait"]).await
 }
@@ -88,7 +88,7 @@ fn operator(version: &Version<RedisQuorum>) -> Option<String> {
     version.object.status.as_ref()?.operator.clone()
 }
 
-/// Checks that from the first leader on there was no other leader or term.
+/// Checks that there was only one leader and one term.
 fn check_one_term(leases: &Recorder<Lease>) -> anyhow::Result<()> {
     let mut terms: Vec<_> = leases.versions().iter().filter_map(|v| operators::leader_of(&v.object)).collect();
     terms.dedup();
@@ -136,7 +136,7 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
             lost["spec"]["quorumRef"] = json!({"namespace": bench.namespace, "name": "q"});
             let lost = Lock::create(other, lost).await?;
 
-            // Nothing must happen. Only a wait can show that.
+            // Only a wait can show that the lock is ignored.
             tokio::time::sleep(BESIDE).await;
             let ignored = lost.recorder.last()?.object;
             ensure!(ignored.status.is_none(), "{:?}", ignored.status);
@@ -152,7 +152,7 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
             Ok(())
         })
         .await?;
-    // Without its operator the quorum waits for that operator, and is not served by the other.
+    // The quorum waits for its own operator, and the other one must not serve it.
     uninstall(bench).await?;
     cluster.deploy().await?;
     operators::all_available(cluster).await?;
@@ -174,7 +174,7 @@ async fn check_rights(bench: &Bench) -> anyhow::Result<()> {
         let arguments = ["auth", "can-i", verb, what, "-n", namespace, &account];
         let output = bench.cluster.kubectl_output(&arguments, "").await?;
         let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        ensure!(answer == expected, "may {ACCOUNT} {verb} {what} in {namespace}? {answer}");
+        ensure!(answer == expected, "the right of {ACCOUNT} to {verb} {what} in {namespace}: {answer}");
     }
     Ok(())
 }

@@ -25,19 +25,19 @@ use crate::{
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
-/// Shorter than the attack, so that a lock that is not renewed during it is lost.
+/// A ttl that is shorter than the attack, so that a lock without renewals is lost.
 const TTL: Duration = Duration::from_secs(3);
 const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
-/// How long each attack lasts, in seconds.
+/// The length of each attack in seconds.
 const ATTACK: u64 = 40;
 /// A script that has written keeps a member busy for some seconds before its pod is replaced.
 const REPORT_LIMIT: Duration = Duration::from_secs(ATTACK);
-/// An attack has begun by then.
+/// An attack has begun after this time.
 const BEGUN: Duration = Duration::from_secs(3);
 
-/// One connection, logged in as descriptor 3, repeats this.
+/// Commands that one logged-in connection repeats.
 ///
-/// It can use `$key`.
+/// The connection is file descriptor 3. The commands can use `$key`.
 struct Attack {
     /// The name in the figures.
     name: &'static str,
@@ -172,7 +172,7 @@ impl<'a> Victim<'a> {
         let next = if leads == "one" { "two" } else { "one" };
         let took = led_by(&self.elected, mark, next, SOON).await?.at.since(start);
         self.bench.figures.add(&format!("SIGKILL -> next leader beside {attack}"), took);
-        ensure!(took < FAILOVER_LIMIT, "the next leader was there after {took:?}");
+        ensure!(took < FAILOVER_LIMIT, "the next leader led after {took:?}");
         measure(self.bench, &format!("apply -> Held beside {attack}"), "meanwhile").await?;
         check_held_throughout(&self.held.recorder.versions()).map(drop)
     }
@@ -220,7 +220,7 @@ async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
                 }
                 anyhow::Ok(())
             };
-            // The report can take as long as the attack, and the victim is checked at the same time.
+            // The report can take as long as the attack, so the victim is checked at the same time.
             let looked = async {
                 tokio::time::sleep(BEGUN).await;
                 victim.check(attack.name).await

@@ -61,7 +61,7 @@ async fn neighbour_is_refused(bench: &Bench, arguments: &[&str], input: &str, wo
     Ok(())
 }
 
-/// The neighbour tries all ways that end a hold at once.
+/// Checks that the neighbour cannot use any of the ways to end a hold immediately.
 async fn the_neighbour_tries_everything(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
     let name = lock.name.as_str();
     let word = format!("redlock-operator.io/release={}", token(&lock.recorder.last()?.object)?);
@@ -72,13 +72,13 @@ async fn the_neighbour_tries_everything(bench: &Bench, lock: &Lock) -> anyhow::R
         let signed = format!("redlock-operator.io/{how}={NEIGHBOUR}: mine");
         neighbour_is_refused(bench, &["annotate", "dlock", name, &signed], "", "the verb break").await?;
     }
-    // By another claim with the same token, which could exist before its hold.
+    // Another claim with the annotation at its creation.
     let mut other = claim("other", "another-key", None, TTL);
     other["apiVersion"] = json!("redlock-operator.io/v1alpha1");
     other["kind"] = json!("DistributedLock");
     other["metadata"]["annotations"] = json!({"redlock-operator.io/break-force": "mine"});
     neighbour_is_refused(bench, &["create", "-f", "-"], &other.to_string(), "the verb break").await?;
-    // By a change into a claim of a text, which every user who can delete it can release.
+    // The neighbour changes the claim's holder into a free identity, which every user who can delete the claim can release.
     let text = r#"{"spec":{"claim":{"identity":"mine","podName":null}}}"#;
     let patch = ["patch", "dlock", name, "--type=merge", "--patch", text];
     if lock.recorder.last()?.object.spec.claim.is_some() {
@@ -108,23 +108,23 @@ pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench)
     for lock in [&bound, &elected] {
         let held = token(&lock.held(SOON).await?.object)?;
         the_neighbour_tries_everything(&bench, lock).await?;
-        // Neither another pod of the same account nor a token of that account without a pod can do it.
+        // Neither another pod of the same account nor a token of that account without a pod can release the lock.
         let word = json!({"redlock-operator.io/release": held.to_string()});
         for pod in [Some(&twin), None] {
             let refused = annotate(&bench, &client_of(&bench, "app", pod).await?, &lock.name, word.clone()).await;
             let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
             ensure!(said.contains("the holder's word"), "{}: {said}", lock.name);
         }
-        ensure!(is_held(&lock.recorder.last()?.object), "{} is not held any more", lock.name);
-        ensure!(token(&lock.recorder.last()?.object)? == held, "{} was given to somebody", lock.name);
+        ensure!(is_held(&lock.recorder.last()?.object), "{} is no longer held", lock.name);
+        ensure!(token(&lock.recorder.last()?.object)? == held, "{} has another holder", lock.name);
     }
-    // The rights of an editor stop the renewal, and shorten no validity.
+    // An editor can stop the renewals by deleting the claim, but cannot shorten the validity.
     let next = Lock::create(&bench, claim("next", "bound", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
     let held = token(&bound.recorder.last()?.object)?;
     bench.kubectl(&["delete", "dlock", "bound", "--wait=false", &format!("--as={NEIGHBOUR}")]).await?;
     check_waited(&bound, held, &next.held(TTL + SOON).await?, Duration::ZERO, SLACK)?;
-    // The holder itself can do it, with its own token.
+    // The holder can release the lock with its own token.
     let held = token(&elected.recorder.last()?.object)?;
     let mark = elected.recorder.mark();
     let word = json!({"redlock-operator.io/release": held.to_string()});

@@ -36,7 +36,7 @@ fn documented(places: &[&str]) -> anyhow::Result<Rights> {
     let rows = |table: &&'static str| table.trim_start().lines().skip(1).take_while(|line| line.starts_with('|'));
     for row in [always, jobs].into_iter().flat_map(rows) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
-        // The operator of the tests runs quorums everywhere. Its Lease is in one namespace.
+        // The operator of the tests runs quorums in all namespaces. Its Lease is in one namespace.
         let is_there = places.contains(&cells[1]) || cells[1] == "redlock-system" && !cells[2].starts_with("leases");
         if cells[0] == format!("account {}", operators::NAME) && is_there {
             rights.entry(as_asked(cells[2])).or_default().extend(cells[3].split(' ').map(str::to_owned));
@@ -45,7 +45,9 @@ fn documented(places: &[&str]) -> anyhow::Result<Rights> {
     Ok(rights)
 }
 
-/// The API server writes a subresource after the group: `locks.example.com/status`.
+/// Formats a resource like the API server.
+///
+/// A subresource is after the group: `locks.example.com/status`.
 fn as_asked(what: &str) -> String {
     let (resource, names) = what.split_once(' ').map_or((what, ""), |(resource, names)| (resource, names));
     let resource = match resource.split_once('/').map(|(whole, part)| (whole, part.split_once('.'))) {
@@ -179,7 +181,7 @@ async fn refused_in(bench: &Bench, namespace: &str, arguments: &[&str], input: &
 
 pub(crate) async fn the_operators_account_writes_only_objects_of_a_quorum(bench: Bench) -> anyhow::Result<()> {
     let fine = stateful_set(|_| ()).to_string();
-    // Without managed members, so that the objects below do not exist.
+    // The quorum has no managed members, so that the objects below do not exist.
     let spec = json!({"members": 0, "external": [{"name": "vm", "address": "192.0.2.1:6379"}]});
     bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
     let arguments = ["-n", &bench.namespace, &operator(&bench), "--dry-run=server", "create", "-f", "-"];

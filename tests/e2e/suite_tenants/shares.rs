@@ -24,17 +24,17 @@ use crate::{
 
 /// Maximum number of a tenant's concurrent requests to the API server.
 pub(super) const AT_ONCE: usize = 16;
-/// Number of rounds, with one measured lock of the victim by each of these requests at once.
+/// Number of rounds, in each of which each of the [`CLIENTS`] measures one lock of the victim.
 ///
-/// A pause of the API server delays both locks of a round. Two of 200 are the one in a hundred that can take longer.
+/// A pause of the API server delays both locks of a round. Therefore two of the 200 locks can take longer.
 const ROUNDS: usize = 100;
 const CLIENTS: usize = 2;
 /// Locks of the victim that are held throughout.
 const HELD: usize = 20;
 const TTL: Duration = Duration::from_secs(10);
-/// From apply to Held, for 99 of 100 of the victim's locks.
+/// The limit from apply to Held, for 99 of 100 of the victim's locks.
 ///
-/// Twice the time of three plain writes is the limit if that is longer.
+/// If twice the time of three plain writes is longer, that is the limit.
 const HELD_LIMIT: Duration = Duration::from_millis(500);
 const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 /// Number of served locks in one namespace, including the holder.
@@ -43,12 +43,12 @@ const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 const SERVED: usize = 10_000;
 /// Maximum number of writes for one grant or one release.
 const WRITES: usize = 20;
-/// Reactions to an event have happened by then.
+/// All reactions to an event happen within this time.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// Measures the victim's claims from apply to Held: 99 of 100 stay below the limit.
 pub(crate) async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::Result<()> {
-    // One watch for all: the start of a watch takes as long as a lock.
+    // All locks share a watch, because the start of a watch takes as long as a lock.
     let recorder = Recorder::<DistributedLock>::labelled(victim.api(), &format!("measured={label}")).await?;
     let client = async |client: usize| {
         let mut measured = Vec::new();
@@ -92,7 +92,7 @@ pub(crate) async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::
 
 /// Sends as many writes as a lock needs, one after the other, without an operator.
 ///
-/// While the API server itself pauses, no lock is quicker. The writes continue until they are dropped.
+/// No lock is quicker than these writes while the API server pauses. The writes continue until this future is dropped.
 async fn plain_writes(victim: &Bench, label: &str, took: &Mutex<Vec<Duration>>) -> anyhow::Result<()> {
     let (api, parameters) = (victim.api::<ConfigMap>(), PatchParams::default());
     for round in 0.. {
@@ -178,7 +178,7 @@ pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench
             holder.delete().await?;
             recorder.until_after(mark, SOON, "the next one is granted", |observed| is_held(&observed.object)).await?;
         }
-        // Any further reaction would happen now.
+        // Any further reaction would happen in this time.
         tokio::time::sleep(SETTLED).await;
         let writes = recorder.mark() - mark;
         println!("         {writes} writes of {count} claims in {SETTLED:?} after the {what}");
@@ -222,7 +222,7 @@ pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(
 }
 
 pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Bench) -> anyhow::Result<()> {
-    // After SIGSTOP its kernel accepts connections, and no process answers.
+    // After SIGSTOP the kernel accepts connections, but the process does not answer.
     let listens = "exec redis-server --save '' --protected-mode no";
     let silent = run(&bench, worker(&bench, "silent", "silent", listens)).await?.last()?.object.name_any();
     bench.cluster.faults.pause_container(&bench.namespace, &silent, "app").await?;
@@ -244,7 +244,7 @@ pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Be
                 let next = if leads == "one" { "two" } else { "one" };
                 let took = led_by(&lock, mark, next, SOON).await?.at.since(start);
                 victim.figures.add("SIGKILL -> next leader beside 100 locks whose pod is silent", took);
-                ensure!(took < FAILOVER_LIMIT, "the next leader was there after {took:?}");
+                ensure!(took < FAILOVER_LIMIT, "the next leader led after {took:?}");
                 leads = next.to_owned();
                 let pods =
                     victim.record::<k8s_openapi::api::core::v1::Pod>(if next == "one" { "two" } else { "one" }).await?;
@@ -292,9 +292,9 @@ pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench)
     Ok(())
 }
 
-/// How long it takes until 100 more locks are held.
+/// The time until 100 more locks are held.
 ///
-/// They are deleted afterwards.
+/// The locks are deleted afterwards.
 async fn hundred(bench: &Bench, name: &str) -> anyhow::Result<Duration> {
     let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
     let (start, mark) = (bench.now(), recorder.mark());

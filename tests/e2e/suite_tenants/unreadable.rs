@@ -27,7 +27,7 @@ const CRD: &str = "distributedlocks.redlock-operator.io";
 const UNREADABLE: &str = "9999999h";
 const MAX_TTL: Duration = Duration::from_secs(5);
 const TTL: Duration = Duration::from_secs(5);
-/// The end of the validity, one rejoin delay, and the operator's start.
+/// The limit for the end of the validity, one rejoin delay, and the operator's start.
 const ENDED: Duration = Duration::from_secs(60);
 
 /// Locks as JSON, because our types cannot parse all of them.
@@ -109,7 +109,7 @@ async fn with_a_loose_schema<F: Future<Output = anyhow::Result<()>>>(
 
 /// Stores unreadable objects while no operator runs.
 ///
-/// One claim is created that cannot be parsed, two held ones are changed so, and one of these is deleted.
+/// It creates one unreadable claim, makes two held claims unreadable, and deletes one of these.
 async fn store_unreadable(bench: &Bench) -> anyhow::Result<()> {
     let patch = |field: &str| json!({"spec": {field: UNREADABLE}}).to_string();
     with_a_loose_schema(bench, || async {
@@ -145,7 +145,7 @@ pub(crate) async fn claims_that_were_stored_unreadable_harm_only_themselves(benc
     stored?;
     let before = operators::restarts(&bench.cluster).await?;
 
-    // Other claims are served, on keys of their own and on the key of an unreadable one.
+    // The operator serves other claims, on their own keys and on the key of an unreadable claim.
     Lock::create(&bench, claim("other", "other", Some("q"), TTL)).await?.held(SOON * 3).await?;
     Lock::create(&bench, claim("next", "held", Some("q"), TTL)).await?.held(ENDED).await?;
 
@@ -171,14 +171,14 @@ pub(crate) async fn claims_that_were_stored_unreadable_harm_only_themselves(benc
     ensure!(metrics.contains(r#"redlock_unreadable_objects{kind="DistributedLock"} 2"#), "{metrics}");
     ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
 
-    // After a repair it is an ordinary object.
+    // The repaired object is an ordinary claim.
     bench.patch("dlock", "free", &json!({"spec": {"ttlAfterFinished": "1h"}}).to_string()).await?;
     let held = |lock: &Value| condition(lock, "Held").is_some_and(|held| held["status"] == "True");
     poll::until(SOON, "held once it can be read", || async { Ok(lock(&bench, "free").await?.filter(held)) }).await?;
     Ok(())
 }
 
-/// The API server judges unusual values: our types parse every value that it accepts.
+/// Our types must parse every unusual value that the API server accepts.
 pub(crate) async fn values_that_fit_the_schema_are_read(bench: Bench) -> anyhow::Result<()> {
     let numbers = ["0", "1", "999999", "2562047", "2562048", "9999999", "9999999999", "18446744073709551616"];
     let units = ["ms", "s", "m", "h"];
@@ -196,9 +196,9 @@ pub(crate) async fn values_that_fit_the_schema_are_read(bench: Bench) -> anyhow:
             }
             taken += 1;
             let read = serde_json::from_value::<DistributedLock>(object);
-            ensure!(read.is_ok(), "the API server takes {field}: {text}, and the operator cannot read it: {read:?}");
+            ensure!(read.is_ok(), "the API server accepts {field}: {text}, but the operator cannot parse it: {read:?}");
         }
     }
-    ensure!(taken > 20 && refused > 20, "{taken} taken, {refused} refused: that tests one side only");
+    ensure!(taken > 20 && refused > 20, "{taken} taken, {refused} refused, so the test covers only one side");
     Ok(())
 }

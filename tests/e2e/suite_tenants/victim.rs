@@ -24,11 +24,11 @@ const HELD: usize = 5;
 const TTL: Duration = Duration::from_secs(3);
 /// The limit of each replica of the operator.
 ///
-/// Kubernetes would end one with 256 MiB.
+/// Kubernetes would end a replica with 256 MiB.
 pub(crate) const MEMORY_LIMIT_KIB: u64 = 200 * 1024;
 /// Maximum number of terms during an attack.
 ///
-/// If no replica reaches a quorum, the leadership changes at once, after 10 s, and after 20 s more
+/// If no replica reaches a quorum, the leadership changes immediately, after 10 s, and after another 20 s
 /// (docs/dev/algorithm.md).
 const TERMS_LIMIT: usize = 3;
 
@@ -49,16 +49,16 @@ impl Replicas {
 
     /// Checks that all replicas are Ready and small, and that none restarted.
     ///
-    /// It checks the number of changes of leadership, too.
+    /// It also checks the number of changes of leadership.
     pub(crate) async fn check(&self) -> anyhow::Result<()> {
         let pods = operators::pods(&self.cluster).await?;
         ensure!(pods.len() > 1 && pods.iter().all(is_ready), "not all replicas of the operator are Ready");
         ensure!(operators::restarts(&self.cluster).await? == self.restarts, "an operator pod was restarted");
-        // On other clusters than the local one there are none on this machine.
+        // This machine has operator processes only with the local cluster.
         let memory = operators::memory();
         println!("         memory of the operator's processes, in KiB: {memory:?}");
         ensure!(memory.iter().all(|kibibytes| *kibibytes < MEMORY_LIMIT_KIB), "too much memory: {memory:?}");
-        // Their numbers follow the clock, so the test uses their count.
+        // The numbers of terms can skip values because they follow the clock, so the test counts the terms.
         let leases = self.leases.versions();
         let terms = leases.iter().filter_map(|lease| operators::leader_of(&lease.object)).map(|leader| leader.term);
         let later: BTreeSet<_> = terms.filter(|term| *term > self.term).collect();

@@ -32,7 +32,9 @@ use super::Attempt;
 pub(crate) const COMMAND: &str = "vote-monitor";
 /// The pause between two attempts on one member.
 const PERIOD: Duration = Duration::from_millis(20);
-/// A later reply is awaited in the background, because another process can have the address by now.
+/// The wait for a reply before the next attempt.
+///
+/// Then the monitor connects again, because another process can have the address. It still records a later reply.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// One member, and the login for vote requests.
@@ -45,7 +47,7 @@ pub(super) struct Target {
     pub(super) authorities: Option<String>,
     pub(super) user: String,
     pub(super) password: String,
-    /// The operator can ask a process for its run ID, the client cannot.
+    /// The password for the query of the run ID, which a client's user cannot read.
     pub(super) operator_password: String,
     pub(super) key_prefix: String,
 }
@@ -55,7 +57,7 @@ type Targets = Arc<Mutex<Vec<Target>>>;
 
 /// Reads the targets, a JSON array, from each line of stdin.
 ///
-/// It uses those of the last one until stdin ends.
+/// It uses the targets of the last line, and ends with stdin.
 pub(crate) fn run() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (targets, mut known) = (Targets::default(), BTreeSet::new());
@@ -130,7 +132,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let operator = RedisConnectionInfo::default().set_username(OPERATOR_USER).set_password(&target.operator_password);
-    // Late replies count, too.
+    // Late replies are attempts, so there is no timeout.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&operator.set_skip_set_lib_name(), stream, config).await?;

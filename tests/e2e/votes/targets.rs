@@ -16,7 +16,7 @@ const PORT: u16 = 6379;
 
 /// The last versions of objects, by name.
 ///
-/// Deleted ones stay, because a process can outlive them.
+/// Deleted objects stay, because a process can outlive its object.
 type Last<K> = BTreeMap<String, K>;
 
 /// Sends the targets to the monitor's process, whenever they change.
@@ -73,7 +73,7 @@ fn targets_of(quorum: &RedisQuorum, secrets: &Last<Secret>) -> Option<Vec<Target
     let authorities = text("ca.crt");
     let target = |member: String| Target {
         operator_password: auth.password(&member, OPERATOR_USER).expose().to_owned(),
-        // With `expose` clients have another address, which leads to the same member.
+        // With `expose` the URL has another address of the same member.
         host: format!("{member}.{namespace}.svc"),
         port: PORT,
         authorities: authorities.clone().filter(|_| speaks_tls(&member)),

@@ -45,7 +45,7 @@ fn is_time(schema: &Value) -> bool {
     schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("T[0-9]{2}:[0-9]{2}"))
 }
 
-/// A bound that is there for the width of the number only.
+/// Whether a bound only follows from the width of the number.
 fn is_width(bound: &Value) -> bool {
     bound.as_f64().is_some_and(|bound| bound.abs() >= f64::from(i32::MAX))
 }
@@ -93,7 +93,7 @@ fn rules(schema: &Value, path: &str, found: &mut Vec<(String, String, bool)>) {
         found.push((at, rule["message"].as_str().unwrap_or_default().to_owned(), changes));
     }
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        // A rule on a selector is ours.
+        // The rules on selectors are ours.
         if as_in_kubernetes(name).is_none() || name == "selector" {
             rules(field, &format!("{path}.{name}"), found);
         }

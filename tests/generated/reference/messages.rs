@@ -12,7 +12,7 @@ const LOCK_EVENTS: (&str, &str) = ("src/lock/model/events.rs", "LockEvent");
 const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
 
-/// An enum whose messages belong to conditions of a lock, and which one.
+/// Enums with messages of a lock's conditions, each with its condition.
 const OF_LOCKS: [(&str, &str, &str); 3] = [
     ("src/lock/model/refusal.rs", "Refusal", "Accepted"),
     ("src/quorum/model/lookup.rs", "LookupError", "Accepted"),
@@ -96,7 +96,7 @@ fn messages_of_locks() -> Vec<(&'static str, String, String)> {
     for (path, name, condition) in OF_LOCKS {
         for (variant, reason) in messages(path, name) {
             let message = variant.paragraphs[0].clone();
-            // A message that another enum makes.
+            // Another enum has this message.
             if message != "{0}" {
                 found.push((condition, last(&reason).to_owned(), message));
             }
@@ -258,7 +258,7 @@ fn events_are_on_one_page() {
     page("events.md", "Events", introduction, &body);
 }
 
-/// Every message is on a page, so that users can look it up.
+/// Checks that every message is on a page, so that users can find it.
 #[test]
 fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =

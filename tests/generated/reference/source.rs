@@ -15,12 +15,12 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// `Queued` of `Queued { position: usize },`.
+    /// The name, such as `Queued` of `Queued { position: usize },`.
     pub(super) fn name(&self) -> &str {
         self.code.split([' ', ',', '(', '{']).next().unwrap()
     }
 
-    /// The paragraph that begins like this, without that.
+    /// The rest of the paragraph with this beginning.
     pub(super) fn after(&self, beginning: &str) -> Option<String> {
         let found = self.paragraphs.iter().find_map(|paragraph| paragraph.strip_prefix(beginning))?;
         let mut letters = found.trim().chars();
@@ -28,7 +28,9 @@ impl Item {
     }
 }
 
-/// Every line of code in `text` with the comment above it. Attributes are skipped.
+/// Every line of code in `text` with the comment above it.
+///
+/// Attributes are skipped.
 pub(super) fn items(text: &str) -> Vec<Item> {
     let (mut items, mut paragraphs) = (Vec::new(), vec![String::new()]);
     for line in text.lines().map(str::trim) {
@@ -60,14 +62,14 @@ pub(super) fn block<'a>(text: &'a str, before: &str) -> &'a str {
     &text[body..body + text[body..].find(&end).unwrap_or_else(|| panic!("`{before}` has no end"))]
 }
 
-/// The variants of an enum: those with a comment.
+/// The variants of an enum that have a comment.
 pub(super) fn variants(path: &str, name: &str) -> Vec<Item> {
     let text = read(path);
     let all = items(block(&text, &format!("pub enum {name} {{")));
     all.into_iter().filter(|item| item.code.starts_with(|c: char| c.is_ascii_uppercase())).collect()
 }
 
-/// The variants of an enum of `messages!`, each with what follows `=>`.
+/// The variants of an enum of `messages!`, each with the code after `=>`.
 pub(super) fn messages(path: &str, name: &str) -> Vec<(Item, String)> {
     let text = read(path).replace("=>\n        ", "=> ");
     let begins = text.find(&format!("pub enum {name}: ")).unwrap_or_else(|| panic!("{path} has no messages {name}"));
@@ -77,7 +79,9 @@ pub(super) fn messages(path: &str, name: &str) -> Vec<(Item, String)> {
     all.map(|item| (meaning(&item), item)).map(|(meaning, item)| (item, meaning)).collect()
 }
 
-/// The value of a method that is a `match self`, for every variant: `Self::A { .. } | Self::B => VALUE,`.
+/// The value for every variant of a method that is a `match self`.
+///
+/// An arm has the form `Self::A { .. } | Self::B => VALUE,`.
 pub(super) fn arms(path: &str, name: &str, method: &str) -> Vec<(String, String)> {
     let text = read(path);
     let methods = block(&text, &format!("impl {name} {{"));
@@ -98,7 +102,7 @@ pub(super) fn arms(path: &str, name: &str, method: &str) -> Vec<(String, String)
     found
 }
 
-/// The value of a method for one variant; what it has several of is told once each.
+/// The values of a method for one variant, without repetitions.
 pub(super) fn values(arms: &[(String, String)], variant: &str) -> Vec<String> {
     let mut values: Vec<_> = arms.iter().filter(|(name, _)| name == variant).map(|(_, value)| value.clone()).collect();
     values.dedup();

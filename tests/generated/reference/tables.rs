@@ -48,7 +48,7 @@ fn labels(type_: &str) -> &'static str {
     }
 }
 
-/// The first text between quotation marks, and what follows it.
+/// The first text between quotation marks, and the rest of the code.
 fn quoted(code: &str) -> (&str, &str) {
     code.split_once('"').unwrap().1.split_once('"').unwrap()
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::processes::{LOCK, Place, TTL, now, signal, until};
 use crate::servers::Servers;
 
-/// For an answer that does not wait for anything.
+/// The timeout of an answer.
 const ANSWER: Duration = Duration::from_secs(90);
 
 /// An answer of the agent.
@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(90);
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) body: Value,
-    /// Before it was asked.
+    /// The time before the request.
     asked: Boottime,
 }
 
@@ -36,7 +36,7 @@ impl Reply {
         self.body["fencingToken"].as_i64().unwrap()
     }
 
-    /// The deadline of an application that counts from before its request.
+    /// The deadline for an application that adds `validForMs` to the time before its request.
     pub(crate) fn end(&self) -> Boottime {
         self.asked + Duration::from_millis(self.body["validForMs"].as_u64().unwrap())
     }
@@ -48,7 +48,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// For the lock of these tests, straight from the members.
+    /// Starts an agent that takes the lock of these tests from the members.
     pub(crate) fn direct(place: &Place, servers: &Servers, options: &[&str]) -> Self {
         let urls = servers.urls();
         let direct = ["--direct", "--admit-at-once", "--members", &urls, "--lock", LOCK, "--ttl", TTL];
@@ -79,7 +79,7 @@ impl Agent {
                 break port.trim().parse().unwrap();
             }
         };
-        // The pipe is drained, so that no process waits for it.
+        // Reading the pipe keeps the agent from blocking on it.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::stderr()));
         Self { child, port }
     }
@@ -103,7 +103,7 @@ impl Agent {
         ask(self.stream(), method, path, headers)
     }
 
-    /// The instance that it serves from now on.
+    /// Registers a new instance, which the agent serves from now on.
     pub(crate) fn register(&self) -> String {
         let said = self.post("/register");
         assert_eq!(said.status, 201, "{said:?}");
@@ -114,7 +114,7 @@ impl Agent {
         self.get(&format!("/leader?instance={instance}"))
     }
 
-    /// `None` if the agent is gone or goes meanwhile.
+    /// The agent's answer, or `None` if the agent has ended or ends during the request.
     pub(crate) fn try_leader(&self, instance: &str) -> Option<Reply> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         stream.set_read_timeout(Some(ANSWER)).ok()?;
@@ -126,7 +126,7 @@ impl Agent {
         self.get("/").body["name"].as_str().unwrap().to_owned()
     }
 
-    /// The first answer that says that this instance leads.
+    /// Waits for the first answer by which this instance leads.
     pub(crate) fn until_leads(&self, instance: &str) -> Reply {
         let mut last = None;
         until("the instance leads", || {
@@ -143,7 +143,7 @@ impl Agent {
         BufReader::new(stream).lines().map_while(Result::ok)
     }
 
-    /// For programs that ask it.
+    /// Its URL for programs.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -156,7 +156,7 @@ impl Agent {
         signal(self.child.id(), name);
     }
 
-    /// Its exit code.
+    /// Waits for its end, and returns its exit code.
     pub(crate) fn end(mut self) -> Option<i32> {
         until("the agent has ended", || self.child.try_wait().unwrap().is_some());
         self.child.wait().unwrap().code()
@@ -170,7 +170,7 @@ impl Drop for Agent {
     }
 }
 
-/// Over a socket file.
+/// Sends a request over a socket file.
 pub(crate) fn get_unix(path: &Path, target: &str) -> Reply {
     ask(UnixStream::connect(path).unwrap(), "GET", target, "Host: anything\r\n")
 }

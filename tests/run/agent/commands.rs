@@ -6,14 +6,14 @@ use super::client::Agent;
 use crate::processes::{LOCK, Place, now, until};
 use crate::servers::Servers;
 
-/// That of the agents.
+/// The longest validity: the ttl of the agents.
 const LONGEST: Duration = Duration::from_secs(3);
 
 #[test]
 fn a_command_runs_while_the_agent_leads_and_frees_the_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
-    // Longer than one ttl.
+    // The command runs for longer than one ttl.
     let output = agent.run(&place, "echo $REDLOCK_TOKEN; sleep 4; cat $REDLOCK_FILE; exit 5").output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
@@ -21,7 +21,7 @@ fn a_command_runs_while_the_agent_leads_and_frees_the_lock() {
     let file: serde_json::Value = serde_json::from_str(file).unwrap();
     assert_eq!((file["fencingToken"].to_string().as_str(), &file["holder"]), (token, &"me".into()));
     until("released", || servers.with(LOCK) == 0);
-    // The next one is another instance, with a token of its own.
+    // The next command is another instance, with its own token.
     let output = agent.run(&place, "echo $REDLOCK_TOKEN").output().unwrap();
     let next: i64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
     assert!(next > token.parse().unwrap());
@@ -39,7 +39,7 @@ fn a_second_command_does_not_end_the_first_one() {
     let waiting = agent.run_with(&place, &["--wait", "1m"], "touch third").spawn().unwrap();
     std::fs::write(place.folder.join("end"), "").unwrap();
     assert_eq!(first.wait().unwrap().code(), Some(0));
-    // It has unregistered from the agent, so the next command does not wait for its timeout.
+    // The first command has unregistered from the agent, so the next command does not wait for its timeout.
     assert_eq!(waiting.wait_with_output().unwrap().status.code(), Some(0));
     assert!(place.folder.join("third").exists());
 }

@@ -6,7 +6,7 @@ use super::client::{Agent, get_unix};
 use crate::processes::{LOCK, Place, now, signal, until};
 use crate::servers::Servers;
 
-/// That of the agents, which is `TTL` of the tests.
+/// The ttl of the agents, which is `TTL` of the tests.
 const TTL: Duration = Duration::from_secs(3);
 
 #[test]
@@ -14,14 +14,14 @@ fn an_instance_that_has_registered_leads() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
     assert_eq!((agent.leader("x").reason(), agent.get("/leader").reason()), ("NotServed", "NotRegistered"));
-    assert_eq!((agent.name().as_str(), servers.with(LOCK)), ("", 0), "nobody asked for the lock");
+    assert_eq!((agent.name().as_str(), servers.with(LOCK)), ("", 0), "the agent took the lock without an instance");
     let instance = agent.register();
     let said = agent.until_leads(&instance);
     assert_eq!((&said.body["lock"], &said.body["holder"]), (&LOCK.into(), &"me".into()));
     assert!(said.body["validForMs"].as_u64().unwrap() <= 3_000, "{said:?}");
     assert!(servers.have_majority(LOCK));
     assert_eq!((agent.name().as_str(), agent.get("/leader").status), ("me", 409));
-    // Longer than one ttl: it is renewed, and nothing changes.
+    // For longer than one ttl the agent renews the lock, and its answers stay the same.
     let begun = now();
     while now().since(begun) < TTL + Duration::from_secs(1) {
         let again = agent.leader(&instance);
@@ -41,9 +41,9 @@ fn a_new_instance_gets_its_own_token_after_the_earlier_promise() {
     assert_eq!(refused.status, 409, "{refused:?}");
     let said = agent.until_leads(&second);
     assert!(said.token() > promise.token());
-    // Counted as strictly as the agent does, which reads the clock after it was asked.
+    // This is the agent's own deadline. `Reply::end` is earlier, because it uses the time before the request.
     let earliest = Duration::from_millis(promise.body["deadlineBoottimeMs"].as_u64().unwrap());
-    assert!(now().since_boot() >= earliest, "the first one might still work");
+    assert!(now().since_boot() >= earliest, "the first instance can still work");
 }
 
 #[test]
@@ -86,11 +86,11 @@ fn an_application_that_does_not_ask_any_more_keeps_nobody_out() {
     let agent = Agent::direct(&place, &servers, &["--patience", "1s"]);
     let instance = agent.register();
     let promise = agent.until_leads(&instance);
-    // Another holder gets it, and not before the promise has passed.
+    // Another holder gets the lock, but only after the promise has expired.
     let output = place.output(&servers, &["--wait", "20s"], &["true"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(now().since_boot() >= Duration::from_millis(promise.body["deadlineBoottimeMs"].as_u64().unwrap()));
-    // It was only slow, and takes part again.
+    // The application was only slow, and can lead again.
     assert!(agent.until_leads(&instance).token() > promise.token());
 }
 
@@ -122,7 +122,11 @@ fn locks_are_acquired_renewed_and_released() {
     assert_eq!(one.post(&format!("{path}/acquire")).reason(), "NotRegistered");
     let held = one.post(&format!("{path}/acquire?instance={a}&request=r1"));
     assert_eq!((held.status, &held.body["lock"]), (200, &"shop/jobs/acquire".into()), "{held:?}");
-    assert_eq!(one.post(&format!("{path}/acquire?instance={a}&request=r1")).token(), held.token(), "repeated");
+    assert_eq!(
+        one.post(&format!("{path}/acquire?instance={a}&request=r1")).token(),
+        held.token(),
+        "a repeated request must return the same hold"
+    );
     assert_eq!(one.post(&format!("{path}/acquire?instance={a}&request=r2")).reason(), "Taken");
     let refused = two.post(&format!("{path}/acquire?instance={b}"));
     assert_eq!((refused.status, refused.reason()), (409, "NotHeld"), "{refused:?}");
@@ -159,7 +163,7 @@ fn a_socket_file_serves_the_same_and_replaces_an_old_one() {
         let _ = agent.until_leads(&instance);
         let said = get_unix(&path, &format!("/leader?instance={instance}&wait=5s"));
         assert_eq!(said.status, 200, "{said:?}");
-        // Its file stays.
+        // The socket file stays after SIGKILL.
         agent.signal("KILL");
         let _ = agent.end();
         until("the lock has run out", || servers.with(LOCK) == 0);
@@ -176,10 +180,10 @@ fn a_stopped_agent_releases_the_lock_after_its_promise() {
     until("it is told that the agent ends", || agent.leader(&instance).status == 409);
     assert_eq!(agent.end(), Some(0));
     assert!(now().since_boot() >= Duration::from_millis(promise.body["deadlineBoottimeMs"].as_u64().unwrap()));
-    assert_eq!(servers.with(LOCK), 0, "released");
+    assert_eq!(servers.with(LOCK), 0, "the lock was not released");
 }
 
-/// Frozen between reading its clock and answering, or before.
+/// The agent can be frozen before it reads its clock, or between that and its answer.
 #[test]
 fn an_agent_that_was_frozen_does_not_promise_what_has_passed() {
     let (servers, place) = (Servers::start(3), Place::new());
@@ -197,7 +201,7 @@ fn an_agent_that_was_frozen_does_not_promise_what_has_passed() {
     assert!(agent.until_leads(&instance).token() > token);
 }
 
-/// The memory that a container is charged for, without the program, which all containers of a node share.
+/// The test measures the agent's own memory, without the program, which all containers of a node share.
 #[test]
 fn an_agent_stays_small() {
     const MOST_KB: u64 = 15_000;

@@ -14,7 +14,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/agent").join(name)
 }
 
-/// Whether this machine has what an example needs.
+/// Whether this machine has the programs that an example needs.
 fn has(programs: &[&str]) -> bool {
     let has = |program: &&str| Command::new("sh").args(["-c", "command -v \"$0\"", *program]).output();
     let missing: Vec<_> = programs.iter().filter(|name| !has(name).is_ok_and(|found| found.status.success())).collect();
@@ -24,7 +24,7 @@ fn has(programs: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// A program that is ended with the test.
+/// A program that ends with the test.
 struct Worker(Child);
 
 impl Worker {
@@ -48,7 +48,9 @@ fn token(lines: &mut BufReader<ChildStdout>) -> i64 {
     line.trim().strip_prefix("works with token ").unwrap_or_else(|| panic!("{line}")).parse().unwrap()
 }
 
-/// It leads; after a loss it works with the next token; and with another agent in the place of the first one, too.
+/// Checks that an example works while it leads.
+///
+/// It must also work after a loss of its lock, and after a replacement of its agent.
 fn works(command: &mut Command) {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
@@ -132,7 +134,7 @@ fn the_shedlock_provider_lets_one_task_run_at_a_time() {
     assert!(ran.status.success() && ran.stdout == b"done\n", "{ran:?}");
 }
 
-/// A client in one file takes a lock for one program at a time, and works while it leads as the short examples do.
+/// Checks that a client excludes a second program, and works like the short examples.
 fn serves(command: impl Fn() -> Command) {
     let (servers, place) = (Servers::start(3), Place::new());
     let agents = [Agent::direct(&place, &servers, &[]), Agent::direct(&place, &servers, &[])];
@@ -148,7 +150,7 @@ fn serves(command: impl Fn() -> Command) {
     assert!(!other.status.success() && String::from_utf8_lossy(&other.stderr).contains("taken"), "{other:?}");
     writeln!(holder.stdin.take().unwrap()).unwrap();
     assert!(holder.wait().unwrap().success());
-    // It has given the lock back, so the next one need not wait.
+    // The first program has released the lock, so the next one does not wait.
     let mut next = start(&agents[1]);
     let mut lines = BufReader::new(next.stdout.take().unwrap());
     assert!(token(&mut lines) > first);

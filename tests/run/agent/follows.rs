@@ -32,7 +32,7 @@ fn a_claim_is_made_for_an_instance_and_ends_with_its_promise() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let agent = claiming(&place, &server, &["--ttl", "8s"]);
     assert_eq!(agent.get("/leader").status, 409);
-    assert!(server.claim().is_none(), "nobody asked for the lock");
+    assert!(server.claim().is_none(), "the agent made a claim without an instance");
     let instance = agent.register();
     assert_eq!(agent.until_leads(&instance).token(), TOKEN);
     let claim = server.claim().unwrap();
@@ -41,7 +41,7 @@ fn a_claim_is_made_for_an_instance_and_ends_with_its_promise() {
         (&json!("me"), &json!("4s"))
     );
     let second = agent.register();
-    assert_eq!(agent.until_leads(&second).token(), TOKEN + 1, "by a claim of its own");
+    assert_eq!(agent.until_leads(&second).token(), TOKEN + 1, "the second instance has no claim of its own");
     assert!(server.was_released() && server.heartbeats() > 0);
 }
 
@@ -54,7 +54,7 @@ fn a_hold_that_the_operator_ends_is_told_at_once() {
     server.end_hold();
     let ended = now();
     until("the instance is told", || agent.leader(&instance).status == 409);
-    assert!(now().since(ended) < TTL / 2, "long before the validity ends");
+    assert!(now().since(ended) < TTL / 2, "the instance was notified too late");
     assert!(agent.leader(&instance).body["detail"].as_str().unwrap().contains("alice"));
 }
 
@@ -70,7 +70,7 @@ fn a_claim_that_waits_is_no_lead() {
     assert_eq!(agent.name(), "");
     agent.signal("TERM");
     assert_eq!(agent.end(), Some(0));
-    assert!(server.claim().is_none(), "the claim does not get the lock later");
+    assert!(server.claim().is_none(), "the claim can still get the lock");
 }
 
 #[test]
@@ -84,7 +84,9 @@ fn without_an_api_server_it_is_not_known_who_leads() {
     let _ = agent.until_leads(&instance);
 }
 
-/// The clocks of the API server and of this machine are 30 s apart, and then the API server is away.
+/// The clocks of the API server and of this machine differ by 30 s.
+///
+/// Later the API server does not answer.
 #[test]
 fn the_members_give_the_rest_of_the_validity_for_any_clock() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 30), Servers::start(3), Place::new());
@@ -133,7 +135,7 @@ fn the_elected_pod_leads_with_tokens_after_its_registration() {
     let instance = agent.register();
     until("what was granted before is known", || agent.leader(&instance).reason() == "HeldBefore");
     until("the hold of before is given back", || server.was_released());
-    assert_eq!(agent.name(), "", "a program that has just started may ask for the name, too");
+    assert_eq!(agent.name(), "", "a new program that reads the name must not be named as the leader");
     server.elect("pod-a", "u-1", TOKEN + 1);
     assert_eq!(agent.until_leads(&instance).token(), TOKEN + 1);
     assert_eq!(agent.name(), "pod-a");
@@ -143,7 +145,7 @@ fn the_elected_pod_leads_with_tokens_after_its_registration() {
     assert_eq!(agent.post(&format!("/locks/shop%2Freindex/acquire?instance={instance}")).reason(), "Election");
 }
 
-/// The application's container was killed while the API server is away.
+/// A second instance registers while the API server does not answer, like a restarted container.
 #[test]
 fn an_instance_that_starts_in_an_outage_gets_no_earlier_token() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
@@ -174,7 +176,7 @@ fn a_leader_that_steps_down_says_so() {
     until("the operator is told", || server.was_released());
 }
 
-/// The operator renews the hold all the time, so without a release no other token would come.
+/// The operator renews the hold all the time, so only a release leads to another token.
 #[test]
 fn an_elected_pod_with_a_frozen_agent_gets_another_token() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
@@ -201,7 +203,7 @@ fn a_validity_that_is_not_published_again_ends() {
     server.stop_renewing();
     let end = now() + TTL;
     let _ = agent.until_leads(&instance);
-    // First it is not known. Then the agent gives the hold back, which no instance can use.
+    // First the leader is unknown. Then the agent releases the hold, because no instance can use it.
     until("the instance does not lead any more", || {
         let said = agent.leader(&instance);
         assert!(said.status != 200 || said.end() <= end, "{said:?}");

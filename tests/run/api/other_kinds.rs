@@ -9,7 +9,7 @@ use axum::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// One quorum, of which a member restarted.
+/// One quorum with a restarted member.
 fn list(now: Timestamp) -> Value {
     let member = |name: &str| json!({"name": name, "state": "Admitted", "admittedAt": "2026-01-01T00:00:00.000Z"});
     let fenced = json!({"name": "main-2", "state": "Fenced", "reason": "Restarted",
@@ -34,9 +34,9 @@ fn version() -> Value {
     version
 }
 
-/// The answer to a request. The user can read locks and quorums only.
+/// The answer to a request of a user who can read only locks and quorums.
 ///
-/// A watch of quorums is silent.
+/// A watch of quorums sends no events.
 pub(super) fn answer(method: &Method, path: &str, watches: bool) -> (StatusCode, Body) {
     let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
     let forbidden = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});

@@ -16,14 +16,14 @@ use crate::{
     processes::{now, until},
 };
 
-/// The answers about one hold.
+/// The agent's answers about one hold.
 struct Heard {
     token: i64,
     /// The deadline of its work.
     deadline: Boottime,
-    /// When it asked for the newest answer that said anything but that it leads.
+    /// The time of the last request that was not answered with a lead.
     refused: Option<Boottime>,
-    /// Another token, and the first one must be the smallest.
+    /// The smallest other token, which must be larger than `token`.
     other: Option<i64>,
 }
 
@@ -40,7 +40,7 @@ impl Heard {
     }
 }
 
-/// Asks until the agent is gone or the test ends.
+/// Sends requests until the agent has ended or the test ends.
 fn ask(agent: &Agent, instance: &str, heard: &Mutex<Option<Heard>>) {
     loop {
         let asked = now();
@@ -50,7 +50,7 @@ fn ask(agent: &Agent, instance: &str, heard: &Mutex<Option<Heard>>) {
         match said {
             Some(said) if said.status == 200 => {
                 heard.leads(&said.body);
-                // A time that counts from before the request is never later.
+                // `validForMs`, added to the time before the request, is never later than the real deadline.
                 heard.deadline =
                     heard.deadline.max(if said.token() == heard.token { said.end() } else { heard.deadline });
             }
@@ -59,7 +59,7 @@ fn ask(agent: &Agent, instance: &str, heard: &Mutex<Option<Heard>>) {
     }
 }
 
-/// Listens until the agent closes the stream or is gone.
+/// Reads events until the agent closes the stream or has ended.
 fn listen(events: impl Iterator<Item = String>, heard: &Mutex<Option<Heard>>) {
     let mut kind = String::new();
     for line in events {
@@ -88,7 +88,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// It loses the lock, and hears of nothing that goes on after it.
+/// Forces the loss of the lock, and checks that no answer permits work after the end.
 pub(super) fn lose(world: &World, kind: Kind, after: Duration) -> Result<Duration, String> {
     let agent = world.agent();
     let instance = agent.register();

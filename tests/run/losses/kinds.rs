@@ -5,15 +5,19 @@ use std::fmt;
 /// The holder of the lost lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// `redlock run`, straight from the members.
+    /// `redlock run` that takes the lock from the members.
     Direct,
-    /// `redlock run` by a claim, with a Secret of `access: Read`. The clock of the API server is 30 s wrong.
+    /// `redlock run` with a claim and a Secret of `access: Read`.
+    ///
+    /// The clock of the API server is wrong by 30 s.
     Claim,
-    /// `redlock run --agent`, whose agent has the lock from the members.
+    /// `redlock run --agent`, whose agent takes the lock from the members.
     OfAgent,
-    /// An application that asks an agent, which has the lock from the members.
+    /// An application with an agent that takes the lock from the members.
     Asks,
-    /// An application that asks an agent, which has the lock by a claim. The clock of the API server is 30 s wrong.
+    /// An application with an agent that holds the lock by a claim.
+    ///
+    /// The clock of the API server is wrong by 30 s.
     AsksByClaim,
 }
 
@@ -22,12 +26,12 @@ impl Holder {
         matches!(self, Self::OfAgent | Self::Asks | Self::AsksByClaim)
     }
 
-    /// It is no command.
+    /// Whether the holder is an application instead of a command.
     pub(super) const fn asks(self) -> bool {
         matches!(self, Self::Asks | Self::AsksByClaim)
     }
 
-    /// An operator renews the lock.
+    /// Whether an operator renews the lock.
     pub(super) const fn has_claim(self) -> bool {
         matches!(self, Self::Claim | Self::AsksByClaim)
     }
@@ -39,20 +43,20 @@ pub(super) enum Fault {
     RunStopped,
     GuardKilled,
     AgentKilled,
-    /// It goes on when the lock has run out.
+    /// The agent is stopped.
     AgentStopped,
-    /// Frozen: they hear everything and answer nothing.
+    /// The members receive all requests and answer none.
     MembersSilent,
     GuardStoppedAndMembersSilent,
     MinoritySilentAndRunStopped,
     MinoritySilentAndAgentStopped,
-    /// The pod is cut off: nothing comes through.
+    /// The network of the pod passes no data.
     CutOff,
-    /// The members get everything, and their answers are lost.
+    /// The members receive all requests, and their answers are lost.
     AnswersLost,
-    /// The wall clock of the machine is set by an hour, and nothing is renewed any more.
+    /// The wall clock of the machine jumps by an hour, and the renewals stop.
     ClockSet,
-    /// The operator renews no more.
+    /// The operator stops its renewals.
     NotRenewed,
 }
 

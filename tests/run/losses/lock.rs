@@ -7,7 +7,7 @@ use crate::{
     servers::{KeyReading, Majority, Servers},
 };
 
-/// Looks at one hold until it has ended.
+/// Determines the end of one hold from the keys on the members.
 pub(super) struct Hold<'a> {
     servers: &'a Servers,
     value: String,
@@ -18,13 +18,13 @@ pub(super) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// The one of now.
+    /// The current hold.
     pub(super) fn of(servers: &'a Servers) -> Self {
         let Majority::Holds { value, until } = servers.majority(LOCK, None) else { panic!("the lock is not held") };
         Self { servers, value, end: until, has_ended: false, silenced: None }
     }
 
-    /// No member does anything any more: the lock ends when a majority has not got it.
+    /// Silences all members, so that the lock ends when a majority no longer has the key.
     pub(super) fn silence(&mut self) {
         let seen = self.servers.silence(self.servers.ports().len(), LOCK);
         let has = |(value, until): (String, Boottime)| (value == self.value).then_some(until);
@@ -33,12 +33,12 @@ impl<'a> Hold<'a> {
         (self.end, self.has_ended) = (ends.get(seen.len() / 2).copied().unwrap_or_else(now), true);
     }
 
-    /// The first member does nothing any more.
+    /// Silences the first member.
     pub(super) fn silence_one(&mut self) {
         self.silenced = self.servers.silence(1, LOCK).pop();
     }
 
-    /// The members are asked again.
+    /// Reads the key on the members again.
     pub(super) fn observe(&mut self) {
         if self.has_ended {
             return;
@@ -46,19 +46,19 @@ impl<'a> Hold<'a> {
         match self.servers.majority(LOCK, self.silenced.as_ref()) {
             Majority::Holds { value, until } if value == self.value => self.end = until,
             Majority::Holds { .. } | Majority::DoesNot => {
-                // It ended by itself, or was deleted since the last look.
+                // The key expired, or was deleted since the last reading.
                 (self.end, self.has_ended) = (self.end.min(now()), true);
             }
             Majority::Unknown => {}
         }
     }
 
-    /// When it ended, or will end if it is not renewed.
+    /// The time at which it ended, or will end without a renewal.
     pub(super) const fn end(&self) -> Boottime {
         self.end
     }
 
-    /// Whether its time has passed.
+    /// Whether its end has passed.
     pub(super) fn is_over(&mut self) -> bool {
         self.observe();
         now() > self.end

@@ -19,17 +19,17 @@ use crate::{
     shifted::WallClock,
 };
 
-/// The `ttl` of claims, as published and on the members.
+/// The `ttl` of claims, in the status and on the members.
 const CLAIM_TTL: &str = "4s";
 const CLAIM_TTL_MILLIS: u64 = 4_000;
 const RENEW_INTERVAL: Duration = Duration::from_millis(500);
-/// In seconds.
+/// The error of the API server's clock in seconds.
 const WRONG: i64 = 30;
 const AN_HOUR: i64 = 3_600;
 
 /// A command with a child and with a daemon in its own session.
 ///
-/// All of them ignore SIGTERM. Each records when it lives, by the clock of the machine since its start, as the members do.
+/// All of them ignore SIGTERM. Each process records repeatedly that it runs, with the time since the machine's start.
 const LIVES: &str = r#"
     trap '' TERM
     beat='while :; do read up rest </proc/uptime; echo "$up" >>beats; sleep 0.05; done'
@@ -39,7 +39,7 @@ const LIVES: &str = r#"
     touch ready
     eval "$beat""#;
 
-/// The operator's hand on the members.
+/// The operator's renewal of a key on the members.
 struct Renewal {
     end: mpsc::Sender<()>,
     thread: thread::JoinHandle<()>,
@@ -69,7 +69,7 @@ pub(super) struct World {
     pub(super) place: Place,
     network: Network,
     clock: WallClock,
-    /// To the front or back.
+    /// The change of the wall clock in seconds, forwards or backwards.
     clock_is_set_by: i64,
     operator: Option<(ApiServer, std::sync::Mutex<Option<Renewal>>)>,
 }
@@ -88,7 +88,7 @@ impl World {
         Self { servers, place, network, clock, clock_is_set_by: sign * AN_HOUR, operator }
     }
 
-    /// `redlock` with these words and the lock.
+    /// `redlock` with these arguments and the options for the lock.
     fn redlock(&self, words: &[&str]) -> std::process::Command {
         let urls = crate::servers::urls(self.network.ports());
         let secret = self.place.folder.join("secret");
@@ -134,7 +134,7 @@ impl World {
         hold.silence();
     }
 
-    /// Faults that need neither a command nor its guard.
+    /// Injects a fault that affects neither a command nor its guard.
     pub(super) fn force(&self, fault: Fault, agent: Option<&Agent>, hold: &mut Hold<'_>) {
         let tell = |name| agent.unwrap().signal(name);
         match fault {
@@ -154,7 +154,7 @@ impl World {
             Fault::NotRenewed => self.stop_renewing(),
             fault => unreachable!("{fault:?} is about a command"),
         }
-        // No other process keeps the lock of a missing holder.
+        // Without its holder the lock must not be renewed.
         self.stop_renewing();
     }
 
@@ -176,7 +176,7 @@ impl World {
         self.stop_renewing();
     }
 
-    /// A command loses the lock.
+    /// Forces the loss of a command's lock.
     pub(super) fn lose(&self, kind: Kind, after: Duration) -> Result<Duration, String> {
         let agent = kind.holder.has_agent().then(|| self.agent());
         let running = self.run(agent.as_ref());
@@ -192,7 +192,7 @@ impl World {
         judged
     }
 
-    /// The last moment at which something of the command lived.
+    /// The last time that a process of the command recorded.
     fn last_beat(&self) -> Boottime {
         let millis = |line: &str| Some(line.trim().replace('.', "").parse::<u64>().ok()? * 10);
         let beats = self.place.read("beats");

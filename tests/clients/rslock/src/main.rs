@@ -1,4 +1,4 @@
-//! rslock for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which.
+//! rslock for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,11 +21,11 @@ fn connect(urls: &[&str], ca: Option<Vec<u8>>) -> redis::RedisResult<LockManager
 }
 
 async fn reindex(manager: &LockManager, key: &str) -> Result<(), rslock::LockError> {
-    // `Unavailable` when another client has it, or too few members answer.
+    // Returns `Unavailable` if another client has the lock, or too few members answer.
     let lock = manager.lock(key, Duration::from_secs(2)).await?;
-    // Work, for lock.validity_time milliseconds.
+    // Work for lock.validity_time milliseconds.
     let lock = manager.extend(&lock, Duration::from_secs(2)).await?;
-    // Work. After a failed extension do not try again: rslock has released the lock everywhere.
+    // Work. Do not retry a failed extension, because rslock has then released the lock on all members.
     lock.release().await;
     Ok(())
 }
