@@ -1,13 +1,13 @@
 //! A mutating webhook that undoes a write of the operator.
 
-use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use axum::{Router, body::Bytes, extract::State, routing::post};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::watch, task::AbortHandle, time::timeout};
+use tokio::{net::UnixListener, sync::watch, task::AbortHandle, time::timeout};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer},
@@ -18,9 +18,16 @@ use crate::{bench::Bench, poll};
 /// The limit until each API server has loaded a webhook.
 const LOADED: Duration = Duration::from_secs(60);
 
+/// The loopback port on the control plane's network.
+const PORT: u16 = 9_391;
+
 /// A webhook of the API server that removes all finalizers from the locks of the test's namespace.
+///
+/// The server listens on a socket file. A socat on the control plane's network connects the port with it. Both end when this value is
+/// dropped.
 pub(super) struct Webhook<'a> {
     bench: &'a Bench,
+    directory: PathBuf,
     /// The number of requests.
     requests: watch::Receiver<usize>,
     server: AbortHandle,
@@ -29,14 +36,23 @@ pub(super) struct Webhook<'a> {
 impl<'a> Webhook<'a> {
     /// Starts the server, registers the webhook, and waits until the API server sends requests to it.
     pub(super) async fn start(bench: &'a Bench) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let url = format!("https://{}/", listener.local_addr()?);
-        let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()])?;
+        let directory = std::env::temp_dir().join(format!("{}.webhook", bench.namespace));
+        std::fs::create_dir_all(&directory)?;
+        let listener = UnixListener::bind(directory.join("socket"))?;
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
         let acceptor = acceptor(&made)?;
         let (count, requests) = watch::channel(0);
         let server = tokio::spawn(serve(listener, acceptor, count)).abort_handle();
-        let webhook = Self { bench, requests, server };
-        webhook.register(&url, &made.cert.pem()).await?;
+        let webhook = Self { bench, directory, requests, server };
+        let script = format!(
+            "set -eu
+             cd {directory}
+             nohup socat TCP-LISTEN:{PORT},bind=127.0.0.1,reuseaddr,fork UNIX-CONNECT:socket >log 2>&1 &
+             echo $! >pid",
+            directory = webhook.directory.display()
+        );
+        bench.cluster.faults.beside_the_control_plane(&script).await?;
+        webhook.register(&format!("https://127.0.0.1:{PORT}/"), &made.cert.pem()).await?;
         Ok(webhook)
     }
 
@@ -80,11 +96,18 @@ impl<'a> Webhook<'a> {
             .map_err(Into::into)
     }
 
-    /// Removes the webhook from the API server, and ends the server.
+    /// Removes the webhook from the API server.
     pub(super) async fn delete(self) -> anyhow::Result<()> {
-        self.bench.cluster.kubectl(&["delete", "mutatingwebhookconfiguration", &self.bench.namespace]).await?;
+        self.bench.cluster.kubectl(&["delete", "mutatingwebhookconfiguration", &self.bench.namespace]).await.map(drop)
+    }
+}
+
+impl Drop for Webhook<'_> {
+    fn drop(&mut self) {
         self.server.abort();
-        Ok(())
+        let directory = self.directory.display();
+        let script = format!("kill -KILL $(cat {directory}/pid); rm -rf {directory}");
+        self.bench.cluster.faults.clean_up_beside_the_control_plane(&script);
     }
 }
 
@@ -98,7 +121,7 @@ fn acceptor(made: &rcgen::CertifiedKey<rcgen::KeyPair>) -> anyhow::Result<TlsAcc
 }
 
 /// Serves the requests of all connections.
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, count: watch::Sender<usize>) {
+async fn serve(listener: UnixListener, acceptor: TlsAcceptor, count: watch::Sender<usize>) {
     let router = Router::new().route("/", post(review)).with_state(Arc::new(count));
     while let Ok((connection, _)) = listener.accept().await {
         let (acceptor, service) = (acceptor.clone(), TowerToHyperService::new(router.clone()));
