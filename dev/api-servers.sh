@@ -147,7 +147,7 @@ policies() {
   wrong_members 'value: info' 'valueFrom: {secretKeyRef: {name: other, key: password}}' |
     refused "containers of members are those of a quorum" "${as[@]}"
   wrong_members 'kind: RedisQuorum' 'kind: ConfigMap' | refused "no objects but those of a RedisQuorum" "${as[@]}"
-  quorum '{}' | refused "the operator may create nothing but the default quorum" "${as[@]}"
+  quorum '{}' | refused "the operator can create only the default quorum" "${as[@]}"
 }
 # Check the policy on requests of users. The application has the role `holder`.
 requests() {
@@ -170,13 +170,13 @@ END
   change() { k patch dlock l --namespace shop --type merge --as "$1" --patch "$2"; }
   annotate() { change "$1" "{\"metadata\": {\"annotations\": {\"redlock-operator.io/$2\": \"$3\"}}}"; }
   not_allowed "change no specification" change "$app" '{"spec": {"suspend": true}}'
-  not_allowed "the holder's word" annotate "$other" release 7
+  not_allowed "the holder sets release" annotate "$other" release 7
   not_allowed "your own claims" annotate "$other" step-down x
   not_allowed "your own claims" annotate "$other" created-by "$other"
   not_allowed "your own claims" k delete dlock l --namespace shop --as "$other"
   not_allowed "the verb break" annotate "$app" break "$app: x"
   me=$(k auth whoami -o 'jsonpath={.status.userInfo.username}')
-  not_allowed "say who breaks the lock: set the annotation to $me" k annotate dlock l --namespace shop "redlock-operator.io/break=x"
+  not_allowed "name the user who breaks the lock. Set the annotation to $me" k annotate dlock l --namespace shop "redlock-operator.io/break=x"
   k annotate dlock l --namespace shop "redlock-operator.io/break=$me: x" >/dev/null
   annotate "$app" release 7 >/dev/null
   k patch dlock l --namespace shop --type merge --patch '{"spec": {"suspend": true}}' >/dev/null
@@ -316,7 +316,7 @@ leases() {
     sed -e 's/"name": "l"/"name": "gate", "labels": {"redlock-operator.io\/lease": "true"}/' -e 's/"namespace": "shop"/"namespace": "kube-system"/' |
     k create -f - >/dev/null
   lease $name kube-system '"a"' 15 | taken "a Lease of kube-system"
-  lease $name kube-system '"a"' 15 | refused "the operator may write no Leases in a namespace that leaseGate.leaveOutNamespaces names" --as "$OPERATOR"
+  lease $name kube-system '"a"' 15 | refused "the operator can write no Leases in a namespace that leaseGate.leaveOutNamespaces names" --as "$OPERATOR"
 }
 # Check the types in the policies with a controller of Kubernetes. A rule with a wrong field name or type would never be true.
 types() {

@@ -174,7 +174,7 @@ async fn rights(cluster: &Cluster) -> Vec<Finding> {
             ..SelfSubjectAccessReviewSpec::default()
         };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let answer = cluster.call("ask what you may do", reviews.create(&PostParams::default(), &review)).await?;
+        let answer = cluster.call("list your rights", reviews.create(&PostParams::default(), &review)).await?;
         Ok::<_, Problem>((right, answer.status.is_some_and(|status| status.allowed)))
     };
     match futures::future::try_join_all(checks::RIGHTS.iter().map(ask)).await {

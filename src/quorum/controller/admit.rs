@@ -139,7 +139,7 @@ fn check(observation: &Observation) -> Result<(), ActError> {
     match () {
         () if !observation.is_master => Err(ActError::Unfit("it is a replica, not a master")),
         () if observation.append_only => Err(ActError::Unfit("it writes an append-only file")),
-        () if observation.maxmemory_policy != "noeviction" => Err(ActError::Unfit("it may evict keys")),
+        () if observation.maxmemory_policy != "noeviction" => Err(ActError::Unfit("it can evict keys")),
         () if !observation.open_users.is_empty() => Err(ActError::Unfit("its users are open already")),
         () => Ok(()),
     }

@@ -24,7 +24,7 @@ pub enum Invalid {
     )]
     KeyPrefix(String),
     /// The client name cannot be part of the name of a user or Secret.
-    #[error("clients[{0}].name may hold a-z, 0-9 and '-', and no name of the operator's own users")]
+    #[error("clients[{0}].name can contain a-z, 0-9 and '-', and cannot be a name of the operator's own users")]
     ClientName(String),
     /// The address is invalid.
     #[error("expose.addresses: {0:?} is no address: set a host, or host:port")]

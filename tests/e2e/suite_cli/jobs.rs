@@ -387,7 +387,7 @@ pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -
     for name in ["theirs", "asks"] {
         let output = bench.cluster.kubectl_output(&[&own[..], &["delete", "job", name]].concat(), "").await?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(!output.status.success() && said.contains("may delete no Jobs"), "{name}: {said}");
+        ensure!(!output.status.success() && said.contains("can delete no Jobs"), "{name}: {said}");
     }
     let start = r#"{"spec":{"suspend":false}}"#;
     let output = bench

@@ -165,7 +165,7 @@ pub(crate) async fn a_viewer_sees_locks_and_is_told_which_role_breaks_them(bench
     let listed = ran(&["list"]).await?;
     ensure!(listed.code == 0 && listed.out.contains("Queued"), "{}{}", listed.out, listed.err);
     let explained = ran(&["explain", &key]).await?;
-    ensure!(explained.code == 0 && explained.out.contains("You may not read RedisQuorum"), "{}", explained.out);
+    ensure!(explained.code == 0 && explained.out.contains("You cannot read RedisQuorum"), "{}", explained.out);
     let broken = ran(&["break", &key, "--reason", "a test"]).await?;
     ensure!(broken.code == 125 && broken.err.contains("forbidden") && broken.err.contains("next:"), "{}", broken.err);
     let everywhere = ran(&["list", "-A"]).await?;

@@ -93,7 +93,7 @@ pub(crate) async fn an_application_changes_only_its_own_claims(bench: Bench) -> 
             refused(name, patch(name, json!({"metadata": metadata})).await, OWN)?;
         }
         let word = json!({"metadata": {"annotations": {"redlock-operator.io/release": held.to_string()}}});
-        refused(name, patch(name, word).await, "the holder's word")?;
+        refused(name, patch(name, word).await, "the holder sets release")?;
         refused(name, app.delete(name, &DeleteParams::default()).await, OWN)?;
         ensure!(is_held(&lock.recorder.last()?.object), "{name} is no longer held");
         ensure!(token(&lock.recorder.last()?.object)? == held, "{name} was given to another holder");

@@ -65,7 +65,7 @@ async fn neighbour_is_refused(bench: &Bench, arguments: &[&str], input: &str, wo
 async fn the_neighbour_tries_everything(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
     let name = lock.name.as_str();
     let word = format!("redlock-operator.io/release={}", token(&lock.recorder.last()?.object)?);
-    neighbour_is_refused(bench, &["annotate", "dlock", name, &word], "", "the holder's word").await?;
+    neighbour_is_refused(bench, &["annotate", "dlock", name, &word], "", "the holder sets release").await?;
     for how in ["break", "break-force"] {
         let break_it = format!("redlock-operator.io/{how}=mine");
         neighbour_is_refused(bench, &["annotate", "dlock", name, &break_it], "", "the verb break").await?;
@@ -113,7 +113,7 @@ pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench)
         for pod in [Some(&twin), None] {
             let refused = annotate(&bench, &client_of(&bench, "app", pod).await?, &lock.name, word.clone()).await;
             let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
-            ensure!(said.contains("the holder's word"), "{}: {said}", lock.name);
+            ensure!(said.contains("the holder sets release"), "{}: {said}", lock.name);
         }
         ensure!(is_held(&lock.recorder.last()?.object), "{} is no longer held", lock.name);
         ensure!(token(&lock.recorder.last()?.object)? == held, "{} has another holder", lock.name);
@@ -161,7 +161,10 @@ pub(crate) async fn a_user_who_breaks_a_lock_needs_the_permission_and_is_named(b
     let arguments = ["-n", &bench.namespace, "patch", "dlock", "stuck", "--type=merge", "--patch", other];
     let output = bench.cluster.kubectl_output(&[&arguments[..], &["--as=e2e-breaker"]].concat(), "").await?;
     let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(!output.status.success() && error.contains("say who breaks"), "the name was replaced: {error}");
+    ensure!(
+        !output.status.success() && error.contains("name the user who breaks the lock"),
+        "the name was replaced: {error}"
+    );
     let end = finished(&lock, "Broken", TTL + SOON).await?;
     let message = past(&end)?.message.context("no message in the history")?;
     ensure!(message.contains(&format!("{breaker}: it hangs")), "{message}");

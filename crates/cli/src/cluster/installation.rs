@@ -48,7 +48,7 @@ impl Leader {
             }
             Self::Absent => format!("The operator {installation} has no leader."),
             Self::Hidden => {
-                format!("You may not read the Lease {installation}, which shows whether the operator works.")
+                format!("You cannot read the Lease {installation}, which shows whether the operator works.")
             }
         }
     }

@@ -112,7 +112,7 @@ pub fn served(names: &[String]) -> Finding {
         None => finding(
             "kinds",
             State::Fine,
-            format!("The kinds of {GROUP} are served. You may not read their definitions."),
+            format!("The kinds of {GROUP} are served. You cannot read their definitions."),
             None,
         ),
     }
@@ -206,14 +206,14 @@ pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Findin
         found.push(finding(
             "rights",
             State::Fine,
-            format!("In namespace {namespace} you may use: {}.", allowed.join("; ")),
+            format!("In namespace {namespace} you can use: {}.", allowed.join("; ")),
             None,
         ));
     }
     for (right, _) in answers.iter().filter(|(_, allowed)| !*allowed) {
         let state = if right.is_needed { State::Broken } else { State::Unknown };
         let says = format!(
-            "In namespace {namespace} you may not {} {}, which is for: {}.",
+            "In namespace {namespace} you cannot {} {}, which is for: {}.",
             right.verb, right.resource, right.commands
         );
         let mend = format!("If you need it, ask for the role {}.", right.role);

@@ -89,7 +89,7 @@ pub enum NotAcquired {
     #[error("the members' counters of tokens are too far apart")]
     CountersApart,
     /// This client does not admit its members yet ([`crate::client::Masters::wait_before_voting`]).
-    #[error("members may not vote yet for {left:?}")]
+    #[error("members cannot vote yet for {left:?}")]
     Waiting {
         /// The time until a majority can vote.
         left: Duration,
@@ -106,7 +106,7 @@ pub enum NotAcquired {
     #[error("the wall clock of this machine is before 2020: counters of tokens cannot begin with it")]
     WallClock,
     /// The key does not begin with the client's prefix, or it contains a `#`.
-    #[error("the key must begin with the client's prefix and may not hold '#'")]
+    #[error("the key must begin with the client's prefix and cannot contain '#'")]
     Key,
     /// The time to live is less than a millisecond, or more than the fence of the members covers.
     #[error("the time to live must be from 1 ms to {most:?}")]

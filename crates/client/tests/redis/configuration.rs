@@ -72,7 +72,7 @@ async fn an_unusable_member_is_named_with_its_reason() {
     ask_all(&servers, "ACL SETUSER narrow on >p ~* resetchannels +@all -time").await;
     let client = Client::builder(logged_in(&servers, "narrow:p")).admit_at_once().connect().await.unwrap();
     let error = client.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
-    assert!(error.contains("the user may not run this command"), "{error}");
+    assert!(error.contains("the user has no right to run this command"), "{error}");
 
     ask_all(&servers, "SET #token text").await;
     let client = Client::builder(urls(&servers)).admit_at_once().connect().await.unwrap();

@@ -244,7 +244,7 @@ pub enum MemberError {
     #[error("no answer in time")]
     TimedOut,
     /// NOPERM: the member is fenced, or the membership epoch of this user has ended.
-    #[error("fenced: the user may not run this command")]
+    #[error("fenced: the user has no right to run this command")]
     Fenced,
     /// BUSY: a script is running for too long.
     ///
@@ -260,7 +260,7 @@ pub enum MemberError {
     #[error("out of memory")]
     OutOfMemory,
     /// The user has no permission to INCR the counter, so there is no token.
-    #[error("the user may not INCR the counter of tokens")]
+    #[error("the user has no right to INCR the counter of tokens")]
     TokenRefused,
     /// The counter is too far ahead of the clock or too near to its end, so its number is invalid.
     #[error("the counter of tokens is too far ahead to count")]

@@ -129,7 +129,7 @@ impl Progress {
         match self {
             Self::Stopping => "its process ends",
             Self::Starting => "its next process starts",
-            Self::Fenced(_) => "it is fenced until every lock that it may have forgotten has expired",
+            Self::Fenced(_) => "it is fenced until every lock that it can have forgotten has expired",
             Self::Votes => "it votes again",
         }
     }

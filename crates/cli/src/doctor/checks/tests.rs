@@ -36,9 +36,9 @@ fn a_right_that_is_missing_names_its_role() {
     let answers: Vec<_> = RIGHTS.iter().map(|right| (right, right.verb == "list")).collect();
     let found = rights(&answers, "shop");
     assert!(found[0].says.contains("list, status, explain, history, top; quorum status"), "{found:#?}");
-    let watch = found.iter().find(|finding| finding.says.contains("may not watch")).unwrap();
+    let watch = found.iter().find(|finding| finding.says.contains("cannot watch")).unwrap();
     assert_eq!(watch.state, State::Broken);
-    let breaks = found.iter().find(|finding| finding.says.contains("may not break")).unwrap();
+    let breaks = found.iter().find(|finding| finding.says.contains("cannot break")).unwrap();
     assert_eq!(breaks.mend.as_deref(), Some("If you need it, ask for the role redlock-operator-break and -edit."));
 }
 

@@ -1,4 +1,4 @@
-//! The broken rule that this process has.
+//! The rule that is broken in this process.
 //!
 //! `dev/mutants.sh` builds all patches that name a rule with `on` together, and the variable `MUTANT` selects one.
 

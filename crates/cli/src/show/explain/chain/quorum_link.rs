@@ -32,7 +32,7 @@ pub(super) fn quorum_link(answer: &QuorumState, now: MilliTime) -> Link {
             says: vec![format!("RedisQuorum {name} does not exist.")],
             to_do: Some(format!("Create RedisQuorum {name}, or create the lock again with another quorumRef.")),
         },
-        QuorumState::Hidden(name) => unknown(format!("You may not read RedisQuorum {name}.")),
+        QuorumState::Hidden(name) => unknown(format!("You cannot read RedisQuorum {name}.")),
         QuorumState::Defaults(names) if names.is_empty() => Link {
             about: "quorum",
             state: State::Stops,
@@ -43,7 +43,7 @@ pub(super) fn quorum_link(answer: &QuorumState, now: MilliTime) -> Link {
             "The lock uses the default RedisQuorum of its operator. These are marked as a default: {}.",
             and(names)
         )),
-        QuorumState::Unknown => unknown("The lock uses the default quorum, which you may not look for.".into()),
+        QuorumState::Unknown => unknown("The lock uses the default quorum, which you cannot list.".into()),
     }
 }
 

@@ -121,7 +121,7 @@ fn a_lock_that_no_operator_has_looked_at_says_so() {
     changed.metadata.generation = Some(2);
     let changed = explained(&[changed], &[], &QuorumState::Hidden("x/y".into()));
     assert!(link(&changed, "operator").says[0].contains("newest version"));
-    assert_eq!(link(&changed, "quorum").says[0], "You may not read RedisQuorum x/y.");
+    assert_eq!(link(&changed, "quorum").says[0], "You cannot read RedisQuorum x/y.");
 }
 
 #[test]
