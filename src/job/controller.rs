@@ -20,14 +20,14 @@ use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
 
-/// Jobs that are handled at the same time.
+/// Maximum number of Jobs that are handled at the same time.
 const AT_ONCE: u16 = 8;
 /// Pause after an error.
 const RETRY: Duration = Duration::from_secs(1);
 /// Pause after the API server refused a claim. It is long, because a user has to change something.
 const REFUSED: Duration = Duration::from_secs(30);
 
-/// Why a Job is handled again.
+/// The reason why the controller handles a Job again.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -42,7 +42,7 @@ struct JobController {
     last_events: Mutex<HashMap<String, JobEvent>>,
 }
 
-/// Runs until the term ends. Without a cache of Jobs there is nothing to do.
+/// Runs until the term ends. Without a cache of Jobs it returns immediately.
 pub async fn run(context: Context, term: Term) {
     let Some(jobs) = context.jobs.clone() else { return };
     let clock = context.clock.clone();
@@ -54,7 +54,7 @@ pub async fn run(context: Context, term: Term) {
     term.bound(&*clock, runtime.for_each(|_outcome| future::ready(()))).await;
 }
 
-/// The Jobs that changed, and those whose claim did.
+/// The Jobs that changed, and the Jobs whose claim changed.
 fn triggers(controller: &Arc<JobController>, jobs: &Cache<Job>) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static {
     let claims = controller.context.locks.changes();
     let of_claims = claims.filter_map(|change| future::ready(job_of(change.object())));

@@ -16,7 +16,7 @@ use crate::lock::model::job::{UnfitJob, asked_lock, is_finished, is_suspended, m
 const JOB_PLACEHOLDER: &str = "{job}";
 /// Characters of a Job's UID in the name of its claim.
 ///
-/// The claim of an earlier Job of the same name can still exist.
+/// They distinguish it from the claim of an earlier Job with the same name, which can still exist.
 const UID_IN_NAME: usize = 8;
 
 /// The next step for a Job.
@@ -26,7 +26,7 @@ pub enum Step {
     Nothing,
     /// Create its claim.
     Create(Box<DistributedLock>),
-    /// Delete the Job, which did not get its lock in time.
+    /// Delete the Job, because it did not get its lock in time.
     Delete,
     /// Publish this Event.
     Publish(JobEvent),
@@ -152,7 +152,9 @@ pub fn claim_name(job: &Job) -> String {
     format!("{}-{uid}", job.name_any())
 }
 
-/// The claim for a Job, from its annotations. The API server checks the key, the durations and the bounds.
+/// The claim for a Job, from its annotations.
+///
+/// The API server checks the key, the durations and the bounds.
 fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
     let text = |annotation: &'static str| job.annotations().get(annotation).map(|text| text.trim());
     let duration = |annotation: &'static str| -> Result<Option<GoDuration>, JobEvent> {
@@ -192,7 +194,7 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
     Ok(DistributedLock { metadata, spec, status: None })
 }
 
-/// `name`, or `namespace/name`.
+/// The quorum in a text of the form `name` or `namespace/name`.
 fn quorum_named(text: &str) -> QuorumRef {
     match text.split_once('/') {
         Some((namespace, name)) => QuorumRef { name: name.to_owned(), namespace: Some(namespace.to_owned()) },

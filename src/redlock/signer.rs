@@ -13,8 +13,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// HMAC-SHA-256 with a key of any length.
 ///
-/// A key that is longer than a block is hashed, and a shorter one is padded (RFC 2104). So this code can use the only infallible constructor,
-/// which takes a key with the length of a block.
+/// A key that is longer than a block is hashed, and a shorter one is padded (RFC 2104). The only infallible constructor needs a key with the
+/// length of a block.
 pub(crate) fn mac(key: &[u8]) -> Hmac<Sha256> {
     let mut block = [0_u8; 64];
     if key.len() > block.len() {
@@ -63,7 +63,9 @@ impl ValueSigner {
         LockValue::from_text(format!("{nonce}{}", hex(&tag[..HALF])))
     }
 
-    /// The nonce, if [`ValueSigner::value`] made `value` for this lock. It compares the tag in constant time.
+    /// The nonce, if [`ValueSigner::value`] made `value` for this lock.
+    ///
+    /// It compares the tag in constant time.
     #[must_use]
     pub fn recognise(&self, lock_uid: &str, value: &str) -> Option<Nonce> {
         let (nonce, tag) = halves(value)?;
@@ -88,7 +90,9 @@ impl ValueSigner {
         is_ours.then_some(nonce)
     }
 
-    /// Whether `value` is the seal of the attempt `nonce` on this lock. It compares the tag in constant time.
+    /// Whether `value` is the seal of the attempt `nonce` on this lock.
+    ///
+    /// It compares the tag in constant time.
     #[must_use]
     pub fn recognise_sealed(&self, lock_uid: &str, nonce: &Nonce, value: &str) -> bool {
         let Some((found, tag)) = halves(value) else { return false };

@@ -34,7 +34,7 @@ pub struct Candidate {
     pub pod_uid: String,
     /// Node that the pod runs on.
     pub node_name: Option<String>,
-    /// Runtime's id of the running container.
+    /// ID of the running container, from the container runtime.
     pub container_id: String,
     /// Start of the running container.
     pub container_started_at: Option<Time>,
@@ -180,8 +180,8 @@ fn placed(candidate: Candidate, pod: &Pod, all_nodes: &[Arc<Node>]) -> Result<Ca
 
 /// The candidate that an election prefers.
 ///
-/// Candidates on cordoned nodes come last, and before them the pod whose hold has just `ended`. A better candidate never replaces a present
-/// leader.
+/// Candidates on cordoned nodes are last. Among the candidates on the same kind of node, the pod whose hold has just `ended` is last. A better
+/// candidate never replaces a present leader.
 pub fn prefer<'a>(candidates: &'a [Candidate], preference: Preference, ended: Option<&str>) -> Option<&'a Candidate> {
     let age = |c: &Candidate| c.created.as_ref().map(|t| t.0);
     let oldest = |c: &Candidate| (age(c), c.pod_name.clone());
@@ -208,8 +208,8 @@ pub fn last_holder(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
 
 /// Returns how many holds of a pod failed the check in a row, and when it can be elected again.
 ///
-/// A hold of five minutes ends the row. The pod waits for one ttl after the second failed hold. Each further one doubles the wait, to at most
-/// five minutes. Without the wait, an election whose pods all fail the check would have a new leader, and three Events, in each ttl.
+/// A hold of at least five minutes ends the series. The pod waits for one ttl after the second failed hold. Each further failed hold doubles the
+/// wait, to at most five minutes. Without the wait, an election whose pods all fail the check would have a new leader, and three Events, in each ttl.
 pub fn back_off(lock: &DistributedLock, pod: &str) -> Option<(u32, MilliTime)> {
     let history = lock.status.as_ref().map(|status| status.history.as_slice()).unwrap_or_default();
     let unhealthy = unhealthy_row(history);
@@ -220,7 +220,9 @@ pub fn back_off(lock: &DistributedLock, pod: &str) -> Option<(u32, MilliTime)> {
     Some((times, MilliTime::from_millis(at.0).unwrap_or(last)))
 }
 
-/// The last holds in a row whose holder failed its check. A hold of five minutes ends the row.
+/// The last holds in a row whose holder failed its check.
+///
+/// A hold of at least five minutes ends the series.
 pub fn unhealthy_row(history: &[PastHold]) -> impl Iterator<Item = &PastHold> {
     let is_short = |past: &PastHold| {
         past.from
@@ -231,7 +233,7 @@ pub fn unhealthy_row(history: &[PastHold]) -> impl Iterator<Item = &PastHold> {
 
 /// The container to which leadership is bound.
 ///
-/// It is the requested container, the only one, or the pod's default.
+/// It is the requested container, or else the pod's default, or else its only container.
 fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> {
     let names: Vec<&str> =
         pod.spec.as_ref().map(|spec| spec.containers.iter().map(|c| c.name.as_str()).collect()).unwrap_or_default();

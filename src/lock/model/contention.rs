@@ -108,13 +108,15 @@ impl Entry {
 
 /// Whether the operator would grant a waiting lock at its turn, by its own status.
 ///
-/// To judge every lock in the queue for every other lock would take quadratic time, so this uses the published status.
+/// It uses the published status, because a judgement of every queued lock for every other lock would take quadratic time.
 fn is_able(lock: &DistributedLock) -> bool {
     let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
     is_accepted(lock) && lock.condition(LockCondition::Held).is_none_or(has_candidate)
 }
 
-/// Whether the operator serves a lock. This includes a lock without a status, which was not judged yet.
+/// Whether the operator serves a lock.
+///
+/// A lock without a status is included, because no leader has judged it yet.
 pub fn is_accepted(lock: &DistributedLock) -> bool {
     let is_served = |accepted: &Condition| {
         accepted.status == Status::True.as_str() || accepted.reason == AcceptedReason::KeyShapeConflict.as_str()

@@ -1,14 +1,14 @@
 //! Pure: `lockDelay`, the time between the end of a hold that its holder did not release and the next grant.
 //!
-//! The field `ending.until` records it once. The seal carries it on the members, so that it applies to clients outside the operator. If the
-//! key is gone before it could be sealed, a seal is set for the rest of the delay.
+//! The field `ending.until` records it once. On the members, the seal's time to live includes it, so that it applies to clients outside the
+//! operator. If the key is gone before it could be sealed, a seal is set for the rest of the delay.
 
 use std::time::Duration;
 
 use crate::api::{DistributedLock, MilliTime};
 use crate::time::UnixMillis;
 
-/// The delay, limited so that the seal does not outlive the wait of fences.
+/// The delay, limited so that no seal outlives the time for which fences wait.
 ///
 /// The operator refuses a specification that was changed to a longer delay, but its hold continues.
 pub fn lock_delay(lock: &DistributedLock, max_ttl_in_force: Duration) -> Duration {

@@ -94,7 +94,7 @@ impl End {
             Self::Terminated | Self::SuccessorLeads | Self::InDoubt { .. } => HeldReason::HolderGone,
             Self::JobGone | Self::JobHalted => HeldReason::HolderGone,
             Self::JobFinished | Self::JobFinishedUnobserved | Self::JobSuspended => HeldReason::Released,
-            // The reason is the one for which the Job was stopped.
+            // The reason for which the operator stopped the Job.
             Self::JobStopped { reason, .. } | Self::JobOverdue { reason, .. } => *reason,
             Self::CheckFailed { .. } | Self::HeartbeatSilent { .. } | Self::LeaseIdle { .. } => {
                 HeldReason::HolderUnhealthy
@@ -107,7 +107,7 @@ impl End {
     }
 }
 
-/// A step of the end of a hold. Each is one write of its status.
+/// A step of the end of a hold. Each step is one write of the lock's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The Job that holds the lock is suspended. The hold is still renewed.

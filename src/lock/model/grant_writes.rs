@@ -9,7 +9,7 @@ use crate::redlock::Nonce;
 
 /// Maximum number of unconfirmed writes in a row to a reachable API server.
 ///
-/// After these the leader gives up, once the validity that they publish has ended.
+/// After these writes the leader gives up when the validity that they publish has ended.
 const UNCONFIRMED: usize = 3;
 
 /// The writes of one grant, and their possible outcomes.
@@ -38,12 +38,12 @@ pub enum Next {
     Write,
     /// Write another status, so that no earlier write can land.
     Withdraw,
-    /// Give up, because the API server answers and accepts no write.
+    /// Give up, because the API server accepts no write, or the status has a holder of another kind.
     GiveUp,
 }
 
 impl Writes {
-    /// No write is made yet.
+    /// The state before the first write.
     pub fn new(lock: &DistributedLock, nonce: Nonce) -> Self {
         Self { nonce, decided_on: lock.status.clone(), version: lock.resource_version(), open: false, unconfirmed: 0 }
     }
@@ -62,7 +62,7 @@ impl Writes {
         false
     }
 
-    /// Returns the next step by the object, as read after a write.
+    /// Returns the next step for `lock`, which was read after a write.
     ///
     /// `valid` is true while the hold is valid. `late` is true when the validity that the grant publishes has ended.
     pub fn read(&mut self, lock: &DistributedLock, valid: bool, late: bool) -> Next {

@@ -13,7 +13,7 @@ use crate::time::{Boottime, UnixMillis};
 
 /// How long before the end of its keys a silent holder is checked for the last time.
 ///
-/// For a short ttl it is a tenth of the ttl. The leader can then end the hold in order.
+/// This time lets the leader end the hold before its keys expire. For a short ttl it is a tenth of the ttl.
 const LAST_CHECK: Duration = Duration::from_millis(500);
 /// How early a renewal can begin.
 const TOLERANCE: Duration = Duration::from_millis(10);
@@ -38,13 +38,13 @@ impl Heartbeat {
         }
     }
 
-    /// The latest end of its keys.
+    /// The latest time at which the keys of the hold can end.
     pub fn last_end(&self, ttl: Duration) -> Boottime {
         self.since + ttl
     }
 }
 
-/// The renewal of a hold whose keys have a latest end.
+/// The decision about a renewal of a hold whose keys have a latest end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bounded {
     /// Renew with this time to live, and check the holder again at this moment at the latest.
@@ -56,7 +56,7 @@ pub enum Bounded {
 /// The renewal of a hold with this `ttl` whose keys must not end after `last`.
 pub fn bounded(last: Boottime, ttl: Duration, drift: Drift, now: Boottime) -> Bounded {
     let (early, tolerance) = ((ttl / 10).min(LAST_CHECK), (ttl / 100).min(TOLERANCE));
-    // The validity that a renewal at the last heartbeat earned.
+    // The end of the validity that a renewal at the last heartbeat earned.
     let valid_until = last.saturating_sub(drift.allowance(ttl));
     if now + early + tolerance >= valid_until {
         return Bounded::Over;

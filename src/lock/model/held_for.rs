@@ -15,7 +15,7 @@ pub struct HeldFor {
 }
 
 impl HeldFor {
-    /// The time by the status and the API server's clock at `now`.
+    /// The time from `acquiredAt` in the status to the API server's clock at `now`.
     pub fn of(lock: &DistributedLock, clock: Option<ClockOffset>, now: Boottime) -> Option<Self> {
         let (acquired, clock) = (lock.status.as_ref()?.acquired_at?.into(), clock?);
         Some(Self {

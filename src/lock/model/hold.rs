@@ -32,7 +32,7 @@ pub struct Terms {
     pub quorum: HeldQuorum,
     /// The key in Redis.
     pub key: LockKey,
-    /// The nonce of this grant. With the UID and the quorum's key it gives the value.
+    /// The nonce of this grant. The value is derived from it, the UID and the quorum's key.
     pub nonce: Nonce,
     /// Time to live set by each renewal.
     pub ttl: Duration,
@@ -87,7 +87,7 @@ pub struct Hold {
     /// Before that, other replicas possibly have not adopted the hold.
     pub published: bool,
     pub(in crate::lock) due: Boottime,
-    /// When the holder must be checked again, by the last check before the round that is under way.
+    /// When the next check of the holder is due, according to the check before the round that is under way.
     pub(in crate::lock) check_by: Option<Boottime>,
     /// A renewal is under way.
     pub(in crate::lock) under_way: bool,
@@ -204,7 +204,7 @@ impl Hold {
         }
     }
 
-    /// When a round without a majority is repeated: soon while the hold is valid.
+    /// The time of the next round after one without a majority. It is soon while the hold is valid.
     fn retry(&self, now: Boottime) -> Boottime {
         let interval = self.terms.renew_interval;
         now + if self.is_valid(now) { RETRY_AFTER.min(interval / 3) } else { interval }

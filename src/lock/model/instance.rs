@@ -1,6 +1,6 @@
 //! Pure: whether the container instance that holds a lock still runs.
 //!
-//! Leadership belongs to one container instance, not to a pod. A container that restarted in place has lost it.
+//! Leadership belongs to one container instance, not to a pod. A container that restarts in place loses it.
 //!
 //! `crate::evidence` returns what a pod's status proves. Everything else is doubt, and a hold in doubt runs out (docs/dev/rules.md, "Death
 //! and doubt").
@@ -31,7 +31,7 @@ impl Instance {
     }
 }
 
-/// The state of one pod by the caches.
+/// The state of one pod in the caches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PodEvidence<'a> {
     /// The pod with this UID, if the API server has it.
@@ -78,7 +78,7 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
 
 /// Judges all containers of a pod that owns a claim, or that belongs to a Job.
 ///
-/// A pod that ended without proof is in doubt. Its status never changes again, so a verdict "running" would keep the lock without end.
+/// A pod that ended without proof is in doubt. Its status never changes again, so a verdict "running" would never free the lock.
 pub fn judge_pod(evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
     let has_node = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     // A pod that was deleted before it had a node has never run.

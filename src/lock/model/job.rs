@@ -3,8 +3,8 @@
 //! A Job is started after its claim is held, and suspended before the hold ends. The fencing token of the hold is on the pod template, so
 //! each pod has the token of the hold under which it was created.
 //!
-//! The annotation `stopping` with this token proves that the operator suspended the Job for the end of this hold. Without it another client
-//! suspended the Job.
+//! The annotation `stopping` with this token proves that the operator suspended the Job for the end of this hold. Without it, another
+//! client suspended the Job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub struct JobEvidence {
 }
 
 impl JobEvidence {
-    /// The evidence of a Job, which can be deleted, under the hold with this token.
+    /// The evidence of a Job under the hold with this token. A deleted Job is `None`.
     #[must_use]
     pub fn of(job: Option<&Job>, pods: JobPods, token: i64) -> Self {
         let grace = job.and_then(|job| job.spec.as_ref()).map_or(DEFAULT_GRACE, grace);
@@ -196,8 +196,8 @@ pub fn older_claim<'a>(claims: &'a [Arc<DistributedLock>], lock: &DistributedLoc
 
 /// Combines the states of the pods of a Job, each with the token that it was created with.
 ///
-/// A pod in doubt of another hold does not matter, because that hold has run out. A pod without a token was created when another client
-/// started the Job without the lock. If it mattered, each hold of the Job would end before the Job starts.
+/// A pod in doubt that belongs to another hold does not matter, because that hold has run out. A pod without a token was created when another
+/// client started the Job without the lock. If it mattered, each hold of the Job would end before the Job starts.
 pub fn pods(instances: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64) -> JobPods {
     let mut pods = JobPods::default();
     for (made_with, instance) in instances {
@@ -214,7 +214,7 @@ pub fn pods(instances: impl IntoIterator<Item = (Option<i64>, Instance)>, token:
     pods
 }
 
-/// Whether the Job controller has confirmed the suspension and counts no active pod.
+/// Whether the Job controller has confirmed the suspension and reports no active pod.
 ///
 /// Then the template of the Job can be changed.
 #[must_use]
@@ -250,9 +250,9 @@ fn state(job: Option<&Job>, token: i64, ended: usize) -> JobState {
     }
 }
 
-/// Number of pods that the Job has counted as ended, of all of its holds.
+/// Number of ended pods in the status of the Job, under all of its holds.
 ///
-/// It counts each pod once, even if the pod was deleted by force. It does not count the pods that it deleted itself because of a suspension.
+/// The Job controller counts each pod once, even if the pod was deleted by force. It does not count the pods that it deletes for a suspension.
 fn counted(status: Option<&JobStatus>) -> usize {
     let of = |count: Option<i32>| usize::try_from(count.unwrap_or(0)).unwrap_or(0);
     status.map_or(0, |status| of(status.succeeded) + of(status.failed))

@@ -48,7 +48,7 @@ enum Holder {
 }
 
 impl Holder {
-    /// The holder by the status of a lock. `None` if another client has removed the token.
+    /// The holder according to the status of a lock. `None` if another client has removed the token.
     fn of(lock: &DistributedLock) -> Option<Self> {
         let Some(status) = &lock.status else { return Some(Self::Nobody) };
         if status.holder.is_some() {
@@ -297,7 +297,7 @@ fn written(lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Lease {
     };
     let is_other = before.holder_identity.as_deref().unwrap_or_default() != name;
     let now = Some(MicroTime(Timestamp::from_millisecond(api_now.0).unwrap_or_default()));
-    // As in client-go, only a new holder is a transition, not its end.
+    // As in client-go, a new holder is a transition, and the end of a holder is not.
     let transitions = before.lease_transitions.unwrap_or(0).saturating_add(i32::from(is_other && !name.is_empty()));
     let mut lease = labelled(lease.clone());
     lease.spec = Some(LeaseSpec {

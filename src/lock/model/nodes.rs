@@ -1,6 +1,6 @@
 //! Pure: candidates on nodes that stopped reporting.
 //!
-//! The operator waits longer for holders (see [`crate::runtime::node_watch`]).
+//! The operator excludes these candidates immediately. It waits before it doubts a holder on such a node (see [`crate::runtime::node_watch`]).
 
 use k8s_openapi::api::core::v1::Node;
 

@@ -16,10 +16,10 @@ use crate::api::{DistributedLock, LockHolder};
 /// Every change rewrites the status of all waiters.
 const NAMED: usize = 3;
 
-/// The place of a lock among all on its key.
+/// The place of a lock among all locks on its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Another lock on the key has a holder.
+    /// Other locks hold all slots of the key.
     Behind {
         /// The names of the holders, for messages.
         holder: String,
@@ -28,7 +28,7 @@ pub enum Place {
         /// All holders have lost the lock, and their validity and lockDelay run out.
         delayed: bool,
     },
-    /// No lock holds the key by its status, and other locks are first.
+    /// A slot is free, and other locks are first.
     Waiting {
         /// The position in the queue, from 1.
         position: usize,
@@ -39,8 +39,8 @@ pub enum Place {
 
 /// The place of `lock` in the queue for its key.
 ///
-/// `holders` are the other holders of the key. `ahead` is the number of able locks of its shape before it. With several free slots, the same
-/// number of locks is first.
+/// `holders` are the other holders of the key. `ahead` is the number of able locks of its shape before it. With several free slots, as many
+/// locks are first.
 pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize) -> Place {
     let held = || holders.iter().filter_map(|peer| Some((peer, peer.holder()?)));
     let delayed = held().all(|(peer, _)| is_delayed(peer));
@@ -123,16 +123,16 @@ pub fn election_in_use<T: Deref<Target = DistributedLock>>(elections: &[T]) -> O
 ///
 /// Several maps use it as their key. Each map allocates room for eleven entries, and most maps have one, so an entry must be small.
 pub(in crate::lock) type Age = Arc<(Option<Timestamp>, String, String)>;
-/// The order of turns.
+/// The sort key for the order of turns.
 pub(in crate::lock) type Turn = (Reverse<i32>, Age);
 
-/// The order by age, then by name.
+/// The sort key by age, then by namespace and name.
 pub(in crate::lock) fn age(lock: &DistributedLock) -> Age {
     let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
     Arc::new((created, lock.namespace().unwrap_or_default(), lock.name_any()))
 }
 
-/// The order by priority, then by age and name, which is the same on every replica.
+/// The sort key by priority, then by age and name. The order is the same on every replica.
 pub(in crate::lock) fn turn(lock: &DistributedLock) -> Turn {
     (Reverse(lock.spec.priority), age(lock))
 }

@@ -134,7 +134,7 @@ impl Draft {
         self
     }
 
-    /// The lock has no holder, and this message with its reason.
+    /// The lock has no holder, for the reason of this message.
     #[must_use]
     pub fn not_held(self, message: &HeldMessage, position: Option<usize>) -> Self {
         self.waiting(message.reason(), &message.to_string(), position)
@@ -240,7 +240,7 @@ impl Draft {
         self
     }
 
-    /// The hold ended at `at`, by the clock of its `acquiredAt`.
+    /// The hold ended at `at`, by the same clock as its `acquiredAt`.
     #[must_use]
     pub fn ended(mut self, end: &End, at: UnixMillis) -> Self {
         let (reason, why) = (end.reason(), end.to_string());
@@ -282,7 +282,7 @@ impl Draft {
     }
 }
 
-/// Whether the holder has lost the lock by its status, and no majority has confirmed that.
+/// Whether the holder has lost the lock according to the status, and no majority has confirmed that.
 pub fn is_unconfirmed(lock: &DistributedLock) -> bool {
     let held = lock.condition(LockCondition::Held).filter(|_| lock.holder().is_some());
     held.is_some_and(|held| held.status == "False" && held.reason == HeldReason::NoQuorum.as_str())

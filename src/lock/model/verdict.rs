@@ -1,7 +1,7 @@
 //! Pure: the verdict on the holder that a lock's status names.
 //!
-//! The leader judges before it keeps, frees or seals a hold, and every replica before each renewal. No verdict cuts a live holder short: a
-//! lock is free immediately only after a release by its holder, or after the proven end of its container.
+//! The leader judges before it keeps, frees or seals a hold, and every replica before each renewal. No verdict shortens the validity of a
+//! live holder. A lock is free immediately only after a release by its holder, after `break-force`, or after the proven end of its container.
 //!
 //! For every other cause the replicas stop renewing, and the hold runs out (docs/dev/rules.md, "Death and doubt").
 
@@ -148,7 +148,7 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
     }
     let goes = job.state.is_over();
     match (job.state, &job.doubt) {
-        // A running pod keeps the hold of a Job that needs no stopping, whatever is in doubt.
+        // A running pod keeps the hold of a Job that starts no further pods, even if other pods are in doubt.
         _ if goes && job.running => stop_first(asked(lock, evidence)),
         (_, Some(doubt)) if goes => Verdict::LetExpire(End::InDoubt { doubt: doubt.clone() }),
         (_, Some(doubt)) => Verdict::Stop(End::InDoubt { doubt: doubt.clone() }),
@@ -207,8 +207,8 @@ fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) ->
 
 /// The verdict on a claim with a free identity that is being deleted.
 ///
-/// Its deletion is a release by its holder, unless another controller deletes what the holder can still use. The namespace controller
-/// deletes claims and pods together, and pods can work through their grace period.
+/// Its deletion is a release by its holder, unless another controller possibly deleted the claim while the holder works. The namespace
+/// controller deletes claims and pods together, and pods can work through their grace period.
 fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if evidence.namespace_ends {
         return Verdict::LetExpire(End::NamespaceEnds);
@@ -221,7 +221,7 @@ fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
 }
 
-/// The verdict by requests of users and limits of the specification.
+/// The verdict according to requests of users and limits in the specification.
 fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_ANNOTATION) {
         return Verdict::LetExpire(End::Broken { reason: reason.to_owned() });
@@ -249,7 +249,7 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 
 /// Whether the published validity has passed, so that the policy admits no leader to the Lease.
 ///
-/// An operator that does not reach its API server would otherwise keep the lock from the other clusters, and no pod would lead.
+/// Otherwise an operator that cannot reach its API server would keep the lock from the other clusters, and no pod would lead.
 pub fn has_idle_lease(lock: &DistributedLock, api_now: UnixMillis) -> bool {
     lock.lease().is_some() && lock.valid_until().is_some_and(|until| UnixMillis::from(until) <= api_now)
 }
@@ -260,7 +260,7 @@ pub fn is_ending(namespace: &Namespace) -> bool {
     namespace.metadata.deletion_timestamp.is_some() || phase == Some("Terminating")
 }
 
-/// Whether the holder released the lock: the annotation has the token of this hold.
+/// Whether the holder released the lock with an annotation that has the token of this hold.
 fn is_released(lock: &DistributedLock) -> bool {
     let released = annotation(lock, RELEASE_ANNOTATION).and_then(|released| released.trim().parse().ok());
     released.is_some() && released == lock.fencing_token()
@@ -303,12 +303,12 @@ fn is_held_for_its_minimum(lock: &DistributedLock, held_for: Option<HeldFor>) ->
 
 /// Whether a failed check ends the hold.
 ///
-/// It does not before the end of `minHold`, nor after a release by the holder.
+/// It does not end a hold that `minHold` protects, or a hold that its holder released.
 pub fn must_be_healthy(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
     !is_held_for_its_minimum(lock, held_for) && !is_released(lock)
 }
 
-/// Whether the operator watches the owner's containers: the owner is a pod or a Job.
+/// Whether the operator watches the owner's containers, because the owner is a pod or a Job.
 pub fn is_watched_owner(owner: &OwnerReference) -> bool {
     matches!((owner.kind.as_str(), owner.api_version.as_str()), ("Pod", "v1") | ("Job", "batch/v1"))
 }

@@ -29,8 +29,8 @@ pub(super) fn decide(input: &LockInput<'_>) -> Step {
 /// The step for a lock that is not finished, before it enters the queue.
 fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
     let lock = input.lock;
-    // Candidates write the Lease as soon as they start, so the label comes first. They are possibly not ready then, and the lock is possibly
-    // suspended or waits for its quorum.
+    // Candidates write the Lease as soon as they start, so the operator sets the label first. It does not wait until a candidate is ready, the
+    // suspension ends or the quorum starts.
     if !is_labelled(lock) && is_served(input.refusal.as_ref()) && input.pause.is_none() {
         return Step::Prepare;
     }
@@ -106,7 +106,7 @@ fn patience(input: &LockInput<'_>) -> Option<Duration> {
 
 /// Sets the message of a waiting lock.
 ///
-/// Far back in the queue the message has neither position nor holder. Otherwise each hand-over would need a write for every waiting lock.
+/// After [`LAST_POSITION`] the message has no position and no holder. Otherwise each hand-over would need a write for every waiting lock.
 fn queued(draft: Draft, message: &HeldMessage, position: usize) -> Draft {
     draft.not_held(if position > LAST_POSITION { &HeldMessage::FarBack } else { message }, Some(position))
 }

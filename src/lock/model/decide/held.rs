@@ -47,8 +47,8 @@ fn decide_ending(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
     if !until.is_zero() {
         return rest(Draft::of(input.lock, input.api_now), Some(until));
     }
-    // The operator does not delete the keys, because they expire. This costs other clients a hundredth of a ttl, and does not depend on this
-    // replica's clock.
+    // The operator does not delete the keys, because they expire, and a deletion would depend on this replica's clock. The expiry costs other
+    // clients a hundredth of a ttl.
     let message = format!("{end}; its validity has run out");
     Step::Advance(Phase::RanOut(End::Recorded { reason: end.reason(), message }))
 }
@@ -163,12 +163,13 @@ fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
 /// It is due when half of the ttl is left of the published validity, or when less than a quarter would be left at the next renewal. Fewer
 /// writes of this lock leave capacity for the writes of other locks.
 ///
-/// With `validity: Transitions` no renewal is published. A validity that no round of this replica earned is never published.
+/// Each renewal of an election with a Lease is due. With `validity: Transitions` no renewal is published. A validity that no round of this
+/// replica earned is never published.
 fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
     let runs_out = input.lock.valid_until().map_or(UnixMillis(i64::MIN), UnixMillis::from);
     let (ttl, next) = (hold.terms.ttl, hold.won? + hold.terms.renew_interval);
     let left_at = |at: Boottime| runs_out.since(clock.latest(at).ceil());
-    // No renewal earns that much, so a wrong clock has published it.
+    // No renewal earns that much, so the published time comes from a wrong clock.
     let is_ahead = left_at(input.now) > ttl;
     // Each reading of the clock differs a little. Such a difference is no renewal.
     let is_longer = clock.earliest(hold.valid_until.saturating_sub(ttl / 20)).floor() > runs_out;
@@ -184,7 +185,7 @@ fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option
 
 /// How much of the published validity must be left for the next write.
 ///
-/// It is a quarter of the ttl, and more of a short ttl, since a write takes time.
+/// It is a quarter of the ttl. For a short ttl it is more, up to a half, because a write takes time.
 fn left_for_publication(ttl: Duration) -> Duration {
     (ttl / 4).max(Duration::from_secs(1).min(ttl / 2))
 }

@@ -235,7 +235,7 @@ struct Leader {
 }
 
 impl Leader {
-    /// When it ceases to lead, if it begins at `start` and the lock is valid until `valid_until`.
+    /// When it stops leading, if it begins at `start` and the lock is valid until `valid_until`.
     ///
     /// `slow` returns the duration of each request.
     fn believes_until(&self, start: u64, valid_until: u64, bound: bool, slow: &mut impl FnMut() -> u64) -> Option<u64> {
