@@ -138,7 +138,7 @@ policies() {
   wrong_members 'priorityClassName: members' 'priorityClassName: system-node-critical' |
     refused "priority class of the system" "${as[@]}"
   wrong_members '    redlock-operator.io\/quorum: full' '    argocd.argoproj.io\/secret-type: cluster\n    redlock-operator.io\/quorum: full' |
-    refused "labels or annotations of others" "${as[@]}"
+    refused "labels or annotations of other programs" "${as[@]}"
   wrong_members 'automountServiceAccountToken: false' 'automountServiceAccountToken: true' |
     refused "members get no service account token" "${as[@]}"
   wrong_members 'allowPrivilegeEscalation: false' 'allowPrivilegeEscalation: true' | refused "Pod Security restricted" "${as[@]}"
@@ -146,7 +146,7 @@ policies() {
     refused "containers of members are those of a quorum" "${as[@]}"
   wrong_members 'value: info' 'valueFrom: {secretKeyRef: {name: other, key: password}}' |
     refused "containers of members are those of a quorum" "${as[@]}"
-  wrong_members 'kind: RedisQuorum' 'kind: ConfigMap' | refused "no objects but those of a RedisQuorum" "${as[@]}"
+  wrong_members 'kind: RedisQuorum' 'kind: ConfigMap' | refused "only objects of a RedisQuorum, with its name" "${as[@]}"
   quorum '{}' | refused "the operator can create only the default quorum" "${as[@]}"
 }
 # Check the policy on requests of users. The application has the role `holder`.
@@ -376,7 +376,7 @@ not_allowed() {
 }
 policies_work() {
   quorum '{}' | k create --dry-run=server --as "$OPERATOR" -f - >"$WORK/out" 2>&1 && return 1
-  grep -q "may create nothing but the default quorum" "$WORK/out"
+  grep -q "can create only the default quorum" "$WORK/out"
 }
 
 one() {

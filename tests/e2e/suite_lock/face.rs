@@ -107,9 +107,9 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
     // The admission policy refuses requests that RBAC cannot express.
     run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
     let patches = [
-        (json!({"metadata": {"labels": {"app": "other"}}}), "no pod labels but"),
-        (json!({"metadata": {"labels": {"redlock-operator.io/quorum": "q"}}}), "no pod labels but"),
-        (json!({"metadata": {"annotations": {"a": "b"}}}), "no annotation of pods but"),
+        (json!({"metadata": {"labels": {"app": "other"}}}), "no pod labels except"),
+        (json!({"metadata": {"labels": {"redlock-operator.io/quorum": "q"}}}), "no pod labels except"),
+        (json!({"metadata": {"annotations": {"a": "b"}}}), "no annotation of pods except"),
         (json!({"metadata": {"finalizers": ["example.com/x"]}}), "finalizers"),
         (json!({"spec": {"containers": [{"name": "app", "image": "other"}]}}), "spec"),
         (json!({"spec": {"activeDeadlineSeconds": 60}}), "spec"),

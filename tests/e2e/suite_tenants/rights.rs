@@ -120,13 +120,13 @@ fn forbidden() -> Vec<(Value, &'static str)> {
     let mut of_another_owner = like_ours("q-auth");
     of_another_owner["ownerReferences"][0]["name"] = json!("another");
     vec![
-        (secret(token, "kubernetes.io/service-account-token"), "opaque"),
-        (secret(json!({"name": "theirs"}), "Opaque"), "named after it"),
-        (secret(of_others, "Opaque"), "named after it"),
-        (secret(like_ours("other"), "Opaque"), "named after it"),
-        (secret(like_ours("quota-of-others"), "Opaque"), "named after it"),
-        (secret(of_another_owner, "Opaque"), "named after it"),
-        (secret(of_a_tool, "Opaque"), "labels or annotations of others"),
+        (secret(token, "kubernetes.io/service-account-token"), "type Opaque"),
+        (secret(json!({"name": "theirs"}), "Opaque"), "with its name"),
+        (secret(of_others, "Opaque"), "with its name"),
+        (secret(like_ours("other"), "Opaque"), "with its name"),
+        (secret(like_ours("quota-of-others"), "Opaque"), "with its name"),
+        (secret(of_another_owner, "Opaque"), "with its name"),
+        (secret(of_a_tool, "Opaque"), "labels or annotations of other programs"),
         (
             service(json!({"type": "ExternalName", "externalName": "example.com", "selector": selector})),
             "external names",
@@ -199,7 +199,7 @@ pub(crate) async fn the_operators_account_writes_only_objects_of_a_quorum(bench:
     for arguments in
         [&["patch", "secret", "theirs", "--type=merge", "--patch", &patch][..], &["delete", "secret", "theirs"]]
     {
-        refused(&bench, arguments, "", "no RedisQuorum").await?;
+        refused(&bench, arguments, "", "only objects of a RedisQuorum").await?;
     }
     let lock = Lock::create(&bench, claim("mine", "k", None, std::time::Duration::from_secs(4))).await?;
     lock.held(SOON).await?;
