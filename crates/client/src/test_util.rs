@@ -14,7 +14,7 @@
 //! const TTL: Duration = Duration::from_secs(10);
 //! const WAIT: Duration = Duration::from_secs(60);
 //!
-//! The tested function writes a report unless another machine has the lock.
+//! // The tested function writes a report unless another machine has the lock.
 //! async fn report(client: &Client) -> Result<&'static str, NotAcquired> {
 //!     let guard = client.lock("report").ttl(TTL).try_acquire().await?;
 //!     let written = guard.run_while_held(async { "written" }).await.unwrap_or("lost");
@@ -32,11 +32,11 @@
 //!     member.set("report", "another machine", TTL);
 //! }
 //! assert!(matches!(report(&client).await, Err(NotAcquired::HeldByOther { .. })));
-//! The other machine dies, and its lock expires, which takes no time here.
+//! // The other machine dies, and its lock expires, which takes no time here.
 //! let guard = client.lock("report").ttl(TTL).wait(WAIT).acquire().await.unwrap();
 //! assert_eq!(members.holders("report"), 3);
 //!
-//! The network fails, and the guard reports the loss before the lock ends.
+//! // The network fails, and the guard reports the loss before the lock ends.
 //! members[0].freeze();
 //! members[1].kill();
 //! guard.lost().await;
