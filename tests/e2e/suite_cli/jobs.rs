@@ -395,7 +395,7 @@ pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -
         .kubectl_output(&[&own[..], &["patch", "job", "of-others", "--type=merge", "-p", start]].concat(), "")
         .await?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(!output.status.success() && said.contains("have the annotation"), "{said}");
+    ensure!(!output.status.success() && said.contains("only Jobs with the annotation"), "{said}");
     let claim = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "x"},
         "spec": {"key": "x", "claim": {"identity": "x"}}});
     let output = bench.cluster.kubectl_output(&[&own[..], &["create", "-f", "-"]].concat(), &claim.to_string()).await?;
