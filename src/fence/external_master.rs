@@ -56,7 +56,7 @@ pub fn decide_external(input: &FenceInput<'_>) -> FenceStep {
 fn standing(input: &FenceInput<'_>) -> FenceStep {
     match input.record.state {
         // The operator cannot end the process. Keys that the step shortened are lost, and keys that it prolonged only refuse other holders.
-        // So the process waits like a restarted one, and is then judged by its new time.
+        // The process waits like a restarted one, and is then judged by its new time.
         _ if input.clock_jumped => fenced(Reason::ClockJump, Some(input.now + input.rejoin_delay), false),
         _ if input.unfit => fenced(Reason::Restarted, None, false),
         // As after a restart: its wait for the forgotten promises starts at the record.

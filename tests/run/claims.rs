@@ -197,7 +197,7 @@ fn a_lock_that_is_granted_at_once_causes_no_message() {
     until("the operator has its time", || now().since(created) > Duration::from_millis(300));
     server.grant();
     let output = child.wait_with_output().unwrap();
-    // On a slow machine the wait can last so long that it is reported.
+    // A slow machine can report the wait.
     if now().since(created) < Duration::from_secs(1) {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     }

@@ -92,7 +92,7 @@ fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observ
     }
 }
 
-/// Until when a member waits for its announced time after its own wait has ended.
+/// The time until which a member waits for its announced time, after its own wait has ended.
 ///
 /// This replica's estimate of the API server's clock can be better now than at the announcement, and users compare by
 /// that clock.

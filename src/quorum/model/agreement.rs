@@ -115,7 +115,7 @@ pub struct Agreement {
     list: Vec<MemberName>,
     /// Whether the list changes, with external members in the old or the new list.
     paused: bool,
-    /// Until when our claim stands without a renewal.
+    /// The end of this operator's claim without a renewal.
     /// It is set when the claim stands on every external member, and stays set until the claim lapses.
     joined_until: Option<Boottime>,
 }

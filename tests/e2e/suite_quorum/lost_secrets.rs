@@ -69,7 +69,7 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
         let admitted = admitted.admitted_at.context("no admittedAt")?.as_millis();
         ensure!(admitted >= at, "{}: admitted {} ms early", fenced.name, at - admitted);
     }
-    // Until then the condition reported the loss and the progress.
+    // The condition reported the loss and the progress before.
     let versions = quorum.recorder.versions();
     let progress = versions.iter().skip(lost).filter(|version| is_lost(version));
     let texts: Vec<String> = progress.map(|version| condition(version, "Ready").2).collect();
