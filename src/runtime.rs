@@ -3,6 +3,8 @@
 pub mod cache;
 pub mod context;
 pub mod fair_queue;
+#[cfg(test)]
+pub(crate) mod fake_api;
 pub mod keys;
 mod kinds;
 pub mod leader;

@@ -265,22 +265,17 @@ impl Backoff for Reconnect {
 
 #[cfg(test)]
 mod tests {
-    use hyper::http::{Request, Response};
     use k8s_openapi::api::core::v1::Namespace;
-    use kube::client::Body;
 
     use super::*;
+    use crate::runtime::fake_api;
     use crate::time::SystemClock;
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_watch_is_counted_and_leaves_the_cache_unfilled() {
-        let refusing = tower::service_fn(|_request: Request<Body>| async {
-            let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "message": "no", "reason": "Forbidden", "code": 403});
-            let body = Body::from(serde_json::to_vec(&status).unwrap());
-            Ok::<_, std::io::Error>(Response::builder().status(403).body(body).unwrap())
-        });
-        let api = Api::<Guarded<Namespace>>::all(Client::new(refusing, "any"));
+        let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "no", "reason": "Forbidden", "code": 403});
+        let api = Api::<Guarded<Namespace>>::all(fake_api::client(move |_request| (403, status.clone())));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (cache, follow) = Cache::new(api, &clock, watcher::Config::default());
         assert_eq!(cache.interruptions(), 0);

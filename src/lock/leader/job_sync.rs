@@ -194,7 +194,8 @@ async fn suspend(client: &Client, held: &JobHold, which: Stop) -> Result<Stopped
             return Ok(Stopped::Suspended);
         }
         let annotations = json!({JOB_STOPPING_ANNOTATION: held.token.to_string()});
-        match patch(&jobs, &job, annotations, json!({"suspend": true})).await {
+        let patched = patch(&jobs, &job, annotations, json!({"suspend": true})).await;
+        match patched.and_then(|job| unless_undone(job, is_suspended)) {
             Ok(_) => {
                 tracing::info!(lock = held.lock, job = held.name, "Job suspended, its hold ends");
                 return Ok(Stopped::Suspended);
@@ -241,30 +242,27 @@ async fn start(client: &Client, held: &JobHold, job: &Job) -> Result<(), Request
 
 /// Patches exactly this version of the Job.
 async fn patch(jobs: &Api<Job>, job: &Job, annotations: Value, spec: Value) -> Result<Job, RequestError> {
-    let is_stopped = spec["suspend"] == json!(true);
     let metadata = json!({"resourceVersion": job.resource_version(), "uid": job.uid(), "annotations": annotations});
     let body = json!({"metadata": metadata, "spec": spec});
-    let patched = request(jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(body))).await?;
-    unless_undone(patched, |job| !is_stopped || is_suspended(job))
+    request(jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(body))).await
 }
 
 #[cfg(test)]
 mod tests {
-    use hyper::http::{Method, Request, Response};
-    use kube::client::Body;
+    use hyper::http::Method;
 
     use super::*;
+    use crate::runtime::fake_api;
 
     /// A hold of Job ns/app, and an API server that answers each patch like this.
     fn held_by_job(code: u16, answer: Value) -> (Client, JobHold) {
         let job = json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"}});
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (code, answer) = if request.method() == Method::PATCH { (code, &answer) } else { (200, &job) };
-            let body = Body::from(serde_json::to_vec(answer).unwrap());
-            std::future::ready(Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap()))
+        let client = fake_api::client(move |request| match *request.method() {
+            Method::PATCH => (code, answer.clone()),
+            _ => (200, job.clone()),
         });
         let [lock, namespace, name, uid] = ["ns/app", "ns", "app", "u"].map(str::to_owned);
-        (Client::new(service, "ns"), JobHold { lock, namespace, name, uid, token: 7 })
+        (client, JobHold { lock, namespace, name, uid, token: 7 })
     }
 
     #[tokio::test]

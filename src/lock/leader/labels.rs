@@ -246,10 +246,10 @@ impl LabelledPods {
 
 #[cfg(test)]
 mod tests {
-    use hyper::http::{Method, Request, Response};
-    use kube::client::Body;
+    use hyper::http::Method;
 
     use super::*;
+    use crate::runtime::fake_api;
 
     #[test]
     fn a_leader_costs_more_to_delete_unless_a_person_has_set_a_cost() {
@@ -268,14 +268,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_label_that_a_webhook_removes_is_a_fault() {
-        let service = tower::service_fn(|request: Request<Body>| {
-            let pod = json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}});
-            let is_list = request.uri().path().ends_with("/pods");
-            let answer = if is_list { json!({"metadata": {}, "items": []}) } else { pod };
-            let body = Body::from(serde_json::to_vec(&answer).unwrap());
-            std::future::ready(Ok::<_, std::io::Error>(Response::new(body)))
+        let client = fake_api::client(|request| match request.uri().path() {
+            path if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": []})),
+            _ => (200, json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}})),
         });
-        let set = set(&Client::new(service, "ns"), &("ns".into(), "app".into()), "a-0", "u").await;
+        let set = set(&client, &("ns".into(), "app".into()), "a-0", "u").await;
         let Err(Error::Refused(refusal)) = set else { panic!("{set:?}") };
         assert!(refusal.to_string().contains("webhook or policy undid"), "{refusal}");
     }
@@ -283,11 +280,11 @@ mod tests {
     #[tokio::test]
     async fn a_refused_label_is_a_fault_with_the_pod_and_the_policy() {
         let policy = "pods \"a-0\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: labels are final";
-        let service = tower::service_fn(move |request: Request<Body>| async move {
+        let client = fake_api::client(move |request| {
             let labelled = json!({"metadata": {"name": "a-1", "namespace": "ns", "uid": "v"}});
             let items =
                 if request.uri().path().starts_with("/api/v1/namespaces/other") { vec![labelled] } else { vec![] };
-            let (code, answer) = match (request.method(), request.uri().path()) {
+            match (request.method(), request.uri().path()) {
                 (&Method::PATCH, _) => (
                     403,
                     json!({"kind": "Status", "status": "Failure", "reason": "Forbidden",
@@ -295,11 +292,8 @@ mod tests {
                 ),
                 (_, path) if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": items})),
                 _ => (200, json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}})),
-            };
-            let body = Body::from(serde_json::to_vec(&answer).unwrap());
-            Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+            }
         });
-        let client = Client::new(service, "ns");
         let (label, cause) = (leader_label("app"), policy.to_owned());
         let set = set(&client, &("ns".into(), "app".into()), "a-0", "u").await;
         let Err(Error::Refused(refusal)) = set else { panic!("{set:?}") };

@@ -301,11 +301,10 @@ fn outcome_name(outcome: &Extend) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use hyper::http::{Request, Response};
-    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::runtime::fake_api;
 
     const NONCE: &str = "0123456789abcdef0123";
 
@@ -318,12 +317,9 @@ mod tests {
 
     /// Whether an API server with this answer names the cached hold.
     async fn named(code: u16, answer: Value) -> bool {
-        let service = tower::service_fn(move |_: Request<Body>| {
-            let answer = Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer).unwrap()));
-            std::future::ready(Ok::<_, std::io::Error>(answer.unwrap()))
-        });
+        let client = fake_api::client(move |_request| (code, answer.clone()));
         let cached: DistributedLock = serde_json::from_value(lock("u", NONCE)).unwrap();
-        is_named(&Client::new(service, "ns"), &cached, NONCE.parse().unwrap()).await
+        is_named(&client, &cached, NONCE.parse().unwrap()).await
     }
 
     #[tokio::test]

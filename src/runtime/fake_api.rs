@@ -1,0 +1,16 @@
+//! An API server for unit tests, as a client with fixed answers.
+
+use hyper::http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+
+/// A client whose requests get the status code and the object that `answer` returns.
+pub(crate) fn client(answer: impl Fn(&Request<Body>) -> (u16, Value) + Send + 'static) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, object) = answer(&request);
+        let body = Body::from(serde_json::to_vec(&object).unwrap());
+        std::future::ready(Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap()))
+    });
+    Client::new(service, "ns")
+}
