@@ -33,6 +33,8 @@ mod record;
 #[path = "../support/rng.rs"]
 mod rng;
 mod runner;
+#[path = "../support/self_signed.rs"]
+mod self_signed;
 mod shifted;
 mod spans;
 #[path = "../support/store.rs"]

@@ -3,6 +3,7 @@
 mod admission;
 mod alerts;
 mod claims;
+mod control_plane_process;
 mod external;
 mod finished;
 mod members;

@@ -10,12 +10,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::api::{ApiServer, Operator};
 use crate::processes::Place;
+use crate::self_signed;
 
 const TOKEN: &str = "bearer-of-the-test";
 /// The name of the API server, which only the proxy can resolve.
@@ -107,17 +105,10 @@ async fn relay<S: AsyncRead + AsyncWrite>(client: S, port: u16, log: &Mutex<Vec<
 
 /// A server behind TLS, and the file of its authority.
 fn with_tls(server: &ApiServer, place: &Place) -> (Front, String) {
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "kube.test".to_owned()]).unwrap();
+    let (acceptor, authority) = self_signed::server(&["127.0.0.1", "kube.test"]).unwrap();
     let file = place.folder.join("ca.pem");
-    fs::write(&file, made.cert.pem()).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    (Front::before(server, Face::Tls(TlsAcceptor::from(Arc::new(config)))), file.display().to_string())
+    fs::write(&file, authority).unwrap();
+    (Front::before(server, Face::Tls(acceptor)), file.display().to_string())
 }
 
 /// A command whose kubeconfig and proxy can come only from its options.

@@ -14,6 +14,8 @@ mod kubeconfig;
 mod losses;
 mod processes;
 mod screen;
+#[path = "../support/self_signed.rs"]
+mod self_signed;
 mod servers;
 mod shifted;
 mod usage;

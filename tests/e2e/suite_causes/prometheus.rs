@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::CHART;
+use super::{CHART, control_plane_process::ControlPlaneProcess};
 use crate::{bench::Bench, operators, poll};
 
 /// The limit until an alert has fired, and until it has cleared.
@@ -18,15 +18,14 @@ const PORT: u16 = 9_390;
 /// It ends when this value is dropped.
 pub(super) struct Prometheus {
     bench: Bench,
-    directory: PathBuf,
+    process: ControlPlaneProcess,
 }
 
 impl Prometheus {
     /// Starts it, and waits until it has scraped each replica.
     pub(super) async fn start(bench: &Bench) -> anyhow::Result<Self> {
-        let directory = std::env::temp_dir().join(format!("{}.prometheus", bench.namespace));
-        std::fs::create_dir_all(&directory)?;
-        let prometheus = Self { bench: bench.clone(), directory };
+        let process = ControlPlaneProcess::prepare(bench, "prometheus")?;
+        let prometheus = Self { bench: bench.clone(), process };
         std::fs::write(prometheus.file("rules.yaml"), rules()?)?;
         let config = json!({
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
@@ -36,15 +35,9 @@ impl Prometheus {
         });
         std::fs::write(prometheus.file("prometheus.yaml"), config.to_string())?;
         prometheus.write_targets().await?;
-        let script = format!(
-            "set -eu
-             cd {directory}
-             nohup prometheus --config.file=prometheus.yaml --storage.tsdb.path=data --log.level=warn \
-               --web.listen-address=127.0.0.1:{PORT} >log 2>&1 &
-             echo $! >pid",
-            directory = prometheus.directory.display()
-        );
-        bench.cluster.faults.beside_the_control_plane(&script).await?;
+        let options = "--config.file=prometheus.yaml --storage.tsdb.path=data --log.level=warn";
+        let command = format!("prometheus {options} --web.listen-address=127.0.0.1:{PORT}");
+        prometheus.process.start(&command).await?;
         let replicas = operators::pods(&bench.cluster).await?.len();
         let scraped = async || {
             let up = prometheus.query("up == 1").await.unwrap_or_default();
@@ -55,7 +48,7 @@ impl Prometheus {
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+        self.process.directory.join(name)
     }
 
     /// Writes the current replicas as targets, with the labels that a PodMonitor would add.
@@ -116,14 +109,6 @@ impl Prometheus {
     pub(super) async fn is_silent(&self, alert: &str, label: Option<&str>) -> anyhow::Result<()> {
         ensure!(!self.fires(alert, label).await?, "{alert} fires before its fault");
         Ok(())
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let directory = self.directory.display();
-        let script = format!("kill -KILL $(cat {directory}/pid); rm -rf {directory}");
-        self.bench.cluster.faults.clean_up_beside_the_control_plane(&script);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A mutating webhook that undoes a write of the operator.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use axum::{Router, body::Bytes, extract::State, routing::post};
@@ -8,12 +8,10 @@ use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::{net::UnixListener, sync::watch, task::AbortHandle, time::timeout};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer},
-};
+use tokio_rustls::TlsAcceptor;
 
-use crate::{bench::Bench, poll};
+use super::control_plane_process::ControlPlaneProcess;
+use crate::{bench::Bench, poll, self_signed};
 
 /// The limit until each API server has loaded a webhook.
 const LOADED: Duration = Duration::from_secs(60);
@@ -23,11 +21,10 @@ const PORT: u16 = 9_391;
 
 /// A webhook of the API server that removes all finalizers from the locks of the test's namespace.
 ///
-/// The server listens on a socket file. A socat on the control plane's network connects the port with it. Both end when this value is
-/// dropped.
+/// The server listens on a socket file. A socat on the control plane's network connects the port with it.
 pub(super) struct Webhook<'a> {
     bench: &'a Bench,
-    directory: PathBuf,
+    _socat: ControlPlaneProcess,
     /// The number of requests.
     requests: watch::Receiver<usize>,
     server: AbortHandle,
@@ -36,23 +33,14 @@ pub(super) struct Webhook<'a> {
 impl<'a> Webhook<'a> {
     /// Starts the server, registers the webhook, and waits until the API server sends requests to it.
     pub(super) async fn start(bench: &'a Bench) -> anyhow::Result<Self> {
-        let directory = std::env::temp_dir().join(format!("{}.webhook", bench.namespace));
-        std::fs::create_dir_all(&directory)?;
-        let listener = UnixListener::bind(directory.join("socket"))?;
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
-        let acceptor = acceptor(&made)?;
+        let socat = ControlPlaneProcess::prepare(bench, "webhook")?;
+        let listener = UnixListener::bind(socat.directory.join("socket"))?;
+        let (acceptor, authority) = self_signed::server(&["127.0.0.1"])?;
         let (count, requests) = watch::channel(0);
         let server = tokio::spawn(serve(listener, acceptor, count)).abort_handle();
-        let webhook = Self { bench, directory, requests, server };
-        let script = format!(
-            "set -eu
-             cd {directory}
-             nohup socat TCP-LISTEN:{PORT},bind=127.0.0.1,reuseaddr,fork UNIX-CONNECT:socket >log 2>&1 &
-             echo $! >pid",
-            directory = webhook.directory.display()
-        );
-        bench.cluster.faults.beside_the_control_plane(&script).await?;
-        webhook.register(&format!("https://127.0.0.1:{PORT}/"), &made.cert.pem()).await?;
+        socat.start(&format!("socat TCP-LISTEN:{PORT},bind=127.0.0.1,reuseaddr,fork UNIX-CONNECT:socket")).await?;
+        let webhook = Self { bench, _socat: socat, requests, server };
+        webhook.register(&format!("https://127.0.0.1:{PORT}/"), &authority).await?;
         Ok(webhook)
     }
 
@@ -105,19 +93,7 @@ impl<'a> Webhook<'a> {
 impl Drop for Webhook<'_> {
     fn drop(&mut self) {
         self.server.abort();
-        let directory = self.directory.display();
-        let script = format!("kill -KILL $(cat {directory}/pid); rm -rf {directory}");
-        self.bench.cluster.faults.clean_up_beside_the_control_plane(&script);
     }
-}
-
-fn acceptor(made: &rcgen::CertifiedKey<rcgen::KeyPair>) -> anyhow::Result<TlsAcceptor> {
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// Serves the requests of all connections.
