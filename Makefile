@@ -5,7 +5,7 @@ SUITE   ?= main
 MINUTES ?= 30
 # The operator's program in the local image. If it does not exist yet, the demo builds it without optimization, in less than half of the time.
 DEMO    ?= $(filter demo,$(MAKECMDGOALS))
-BINARY  ?= target/$(if $(DEMO),$(if $(wildcard target/debug/redlock),debug,demo),debug)/redlock
+BINARY  ?= target/$(if $(DEMO),$(if $(wildcard target/debug/redlock),debug,quick),debug)/redlock
 PROFILE := $(word 2,$(subst /, ,$(BINARY)))
 # With CLUSTER=kind, dev/kind.sh makes a cluster, which is then used like an external one.
 ifeq ($(CLUSTER),kind)
@@ -46,7 +46,7 @@ ifeq ($(CLUSTER),local)
 endif
 
 ifeq ($(CLUSTER),local)
-setup: ## Bring what the cluster needs onto this machine (8 minutes the first time)
+setup: ## Bring what the cluster needs onto this machine (5 minutes the first time)
 	@dev/setup.sh
 
 # One command builds the program and the end-to-end tests, so that dependencies are built once, with the features of both. The demo needs no

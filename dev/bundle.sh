@@ -11,7 +11,7 @@ set -euo pipefail
 VERSION=0.30.0
 command -v go >/dev/null || die "Go is needed"
 if [[ $(go version -m "$BIN/operator-verify" 2>/dev/null) != *"operator-framework/api"*"v$VERSION"* ]]; then
-  GOBIN=$BIN "${GO_COMPILER[@]}" install "github.com/operator-framework/api/cmd/operator-verify@v$VERSION"
+  GOBIN=$BIN "${GO_COMPILER[@]}" install "${GO_QUICK[@]}" "github.com/operator-framework/api/cmd/operator-verify@v$VERSION"
 fi
 if [[ ${1:-} == fetch ]]; then exit; fi
 command -v helm >/dev/null || die "helm is needed"

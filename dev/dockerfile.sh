@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the steps of the Dockerfile without Docker. It copies the files of the first stage to an empty folder, and runs the stage's script
 # there. The result must be one static program that runs without any other file. The second stage only copies the result. Cargo's profile is
-# `dev` unless PROFILE sets another one, because other tests use the machine at the same time.
+# `quick` unless PROFILE sets another one.
 #
 # usage: dev/dockerfile.sh; the file system of the image is in .local/dockerfile/image afterwards
 set -euo pipefail
@@ -10,7 +10,7 @@ set -euo pipefail
 
 SOURCES=$LOCAL/dockerfile/src
 IMAGE=$LOCAL/dockerfile/image
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target} PROFILE=${PROFILE:-dev}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target} PROFILE=${PROFILE:-quick}
 
 # first_stage INSTRUCTION: print the arguments of this instruction in the first stage, line by line.
 first_stage() { awk -v want="$1" '/^FROM / { stage++ } stage == 1 && $1 == want { $1 = ""; print substr($0, 2) }' "$ROOT/Dockerfile"; }

@@ -28,9 +28,9 @@ checks() {
     unformatted=$(gofmt -l "$module")
     [[ -z $unformatted ]] || die "run gofmt -w on $unformatted"
     go -C "$module" mod tidy -diff || die "run go mod tidy in ${module#"$ROOT"/}"
-    go -C "$module" vet ./...
+    go -C "$module" vet "${GO_QUICK[@]}" ./...
     # The tests spend most of their time waiting, so they run in parallel.
-    go -C "$module" test -parallel 8 ./...
+    go -C "$module" test "${GO_QUICK[@]}" -parallel 8 ./...
   done
 }
 
@@ -42,8 +42,8 @@ newest() {
   "${GO_COMPILER[@]}" -C "$copy/examples" get sigs.k8s.io/controller-runtime@latest k8s.io/client-go@latest k8s.io/apimachinery@latest k8s.io/api@latest
   for module in "$copy" "$copy/examples"; do
     go -C "$module" mod tidy
-    "${GO_COMPILER[@]}" -C "$module" vet ./...
-    "${GO_COMPILER[@]}" -C "$module" test -run '^$' ./...
+    "${GO_COMPILER[@]}" -C "$module" vet "${GO_QUICK[@]}" ./...
+    "${GO_COMPILER[@]}" -C "$module" test "${GO_QUICK[@]}" -run '^$' ./...
     grep -E '^\s(k8s.io/client-go|sigs.k8s.io/controller-runtime) ' "$module/go.mod"
   done
 }
@@ -51,7 +51,7 @@ newest() {
 case ${1:-} in
   '') checks ;;
   newest) newest ;;
-  build) for module in "${MODULES[@]}"; do "${GO_COMPILER[@]}" -C "$module" test -run '^$' ./... >/dev/null; done ;;
-  example) "${GO_COMPILER[@]}" -C "$ROOT/go/examples" build -trimpath -o "$LOCAL/go/" ./controller ./elector ./manager ;;
+  build) for module in "${MODULES[@]}"; do "${GO_COMPILER[@]}" -C "$module" test "${GO_QUICK[@]}" -run '^$' ./... >/dev/null; done ;;
+  example) "${GO_COMPILER[@]}" -C "$ROOT/go/examples" build "${GO_QUICK[@]}" -o "$LOCAL/go/" ./controller ./elector ./manager ;;
   *) die "usage: go.sh [build|example|newest]" ;;
 esac

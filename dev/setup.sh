@@ -38,13 +38,13 @@ go_binary() {
     cd "$folder"
     cat go.mod go.sum
     if [[ $package == ./* || $package == . ]]; then cat "$package"/*.go; fi
-    printf '%s\n' "$package" "$ldflags"
+    printf '%s\n' "$package" "$ldflags" "${GO_QUICK[@]}"
   ) | sha256sum | cut -d' ' -f1)
   if [[ -x $BIN/$name && $(cat "$BIN/.$name.built-from" 2>/dev/null) == "$sum" ]]; then return; fi
 
   command -v go >/dev/null || die "Go (1.25 or later) is needed to build $label; see https://go.dev/dl/"
   with_progress "$label" "$LOCAL/log/build-$name.log" \
-    "${GO_COMPILER[@]}" -C "$folder" build -trimpath -ldflags "-s -w $ldflags" -o "$BIN/$name" "$package"
+    "${GO_COMPILER[@]}" -C "$folder" build "${GO_QUICK[@]}" -ldflags "-s -w $ldflags" -o "$BIN/$name" "$package"
   printf '%s\n' "$sum" >"$BIN/.$name.built-from"
 }
 
@@ -63,7 +63,7 @@ build_servers() {
   local which version
   for which in oldest newest; do
     version=$(module_version k8s.io/kubernetes "kube-$which")
-    go_binary "kube-apiserver-$which" "Building the API server of Kubernetes $version (some 4 minutes the first time)" . \
+    go_binary "kube-apiserver-$which" "Building the API server of Kubernetes $version (some 3 minutes the first time)" . \
       "$(version_flags "$version")" "kube-$which"
   done
 }
@@ -74,7 +74,7 @@ build_binaries() {
   helm=$(module_version helm.sh/helm/v3)
   coredns=$(module_version github.com/coredns/coredns)
   flags=$(version_flags "$kubernetes")
-  go_binary kube "Building Kubernetes $kubernetes (some 8 minutes the first time)" . "$flags"
+  go_binary kube "Building Kubernetes $kubernetes (some 5 minutes the first time)" . "$flags"
   for part in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     ln -sfn kube "$BIN/$part"
   done

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all checks: lints, documentation, all tests, and the end-to-end suite on the
 # local cluster. At the end it prints a summary. The quick steps come first, and the
-# first failure is the end. A background job builds the programs that take minutes
-# the first time (those of the cluster, and cargo-deny).
+# first failure is the end. Background jobs build the programs that take minutes the
+# first time (those of the cluster, cargo-deny, and the API servers of the last steps).
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -20,7 +20,7 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 START=$SECONDS
 SUMMARY=()
 FAILED=0
-PREPARE=''
+declare -A JOBS=() # process number of each background job
 
 # ------------------------------------------------------------------ summary ---
 
@@ -28,7 +28,7 @@ note() { SUMMARY+=("$(printf '%-38s %-8s %6s' "$1" "$2" "$3")"); }
 
 summary() {
   local line
-  if [[ -n $PREPARE ]]; then kill "$PREPARE" 2>/dev/null || true; fi
+  if ((${#JOBS[@]})); then kill "${JOBS[@]}" 2>/dev/null || true; fi
   printf '\n%-38s %-8s %6s\n' step result time
   for line in "${SUMMARY[@]}"; do printf '%s\n' "$line"; done
   printf '%-38s %-8s %6s\n' all "$( ((FAILED)) && echo FAILED || echo passed)" "$((SECONDS - START)) s"
@@ -67,35 +67,48 @@ PACKAGING=${PACKAGING:-1}
 # Install and build the tools. This takes minutes on a fresh machine, and later a second.
 prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
-    if ((PACKAGING)); then "$ROOT/dev/setup.sh" servers; else "$ROOT/dev/setup.sh"; fi
+    "$ROOT/dev/setup.sh"
     needs shellcheck shellcheck
     if ((PACKAGING)); then needs rpmbuild rpm lintian; fi
     needs chromium chromium
     needs promtool prometheus
   fi
-  if command -v go >/dev/null; then
-    "$ROOT/dev/go.sh" build
-    if ((PACKAGING)); then "$ROOT/dev/bundle.sh" fetch; fi
-  fi
+  if command -v go >/dev/null; then "$ROOT/dev/go.sh" build; fi
   # The step that needs cargo-public-api checks again whether it exists.
   "$ROOT/dev/library.sh" fetch api || say "cargo-public-api cannot be fetched"
   cargo_tool cargo-deny "$DENY_VERSION" "$DENY" --version
 }
-prepared() {
-  local seen=0 next=20 start=$SECONDS
-  while kill -0 "$PREPARE" 2>/dev/null; do
+
+# Build the programs of the last steps. The tests mostly wait, so this takes little of their time.
+prepare_packaging() {
+  if ! ((PACKAGING)); then return; fi
+  nice "$ROOT/packaging/release.sh" fetch
+  if command -v go >/dev/null; then "$ROOT/dev/bundle.sh" fetch; fi
+  if [[ ${CLUSTER:-local} == local ]]; then "$ROOT/dev/setup.sh" servers; fi
+}
+
+# background JOB: run this function in the background.
+background() {
+  "$1" >"$LOGS/$1.log" 2>&1 &
+  JOBS[$1]=$!
+}
+# finished JOB: wait for its end, and print its progress.
+finished() {
+  local job=$1 waited=0 next=20 start=$SECONDS
+  while kill -0 "${JOBS[$job]}" 2>/dev/null; do
     if ((SECONDS - start >= next)); then
-      say "    $(tail -n 1 "$LOGS/prepare.log") ($((SECONDS - START)) s so far)"
-      next=$((next + 20)) seen=1
+      say "    $(tail -n 1 "$LOGS/$job.log") ($((SECONDS - START)) s so far)"
+      next=$((next + 20)) waited=1
     fi
     sleep 0.2
   done
-  if wait "$PREPARE"; then PREPARE=''; else
-    PREPARE=''
-    tail -n 25 "$LOGS/prepare.log"
+  if ! wait "${JOBS[$job]}"; then
+    unset "JOBS[$job]"
+    tail -n 25 "$LOGS/$job.log"
     return 1
   fi
-  if ((seen)); then say "    done"; fi
+  unset "JOBS[$job]"
+  if ((waited)); then say "    done"; fi
 }
 
 shell_scripts() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --external-sources; }
@@ -143,8 +156,8 @@ of_library() {
 
 deny() { "$DENY" --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
 
-# Make the release folder as `make release` does, but from the development build and for this machine's architecture.
-release() { PROFILE=dev ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"; }
+# Make the release folder as `make release` does, but without optimization and for this machine's architecture.
+release() { PROFILE=quick ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"; }
 
 up() { make --no-print-directory up >"$LOGS/up.log" 2>&1 || { tail -n 40 "$LOGS/up.log" && return 1; }; }
 
@@ -155,8 +168,7 @@ if [[ ${CLUSTER:-local} == local ]]; then
 fi
 
 run "formatting" cargo fmt --all --check
-prepare >"$LOGS/prepare.log" 2>&1 &
-PREPARE=$!
+background prepare
 run "clippy" lints
 run "library builds alone" library
 targets
@@ -164,7 +176,8 @@ run "library's package" "$ROOT/dev/library.sh" package
 of_library "library with its oldest compiler" oldest
 of_library "library with the least versions that it declares" least
 run "documentation" docs
-run "tools and programs of the cluster" prepared
+run "tools and programs of the cluster" finished prepare
+background prepare_packaging
 if command -v shellcheck >/dev/null; then
   run "shell scripts" shell_scripts
 else
@@ -187,6 +200,7 @@ run "report in a browser" "$ROOT/dev/report-html.sh"
 if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" "$ROOT/dev/dockerfile.sh"
   run "release folder" release
+  run "API servers and validator" finished prepare_packaging
   if command -v go >/dev/null; then
     run "bundle for OLM" "$ROOT/dev/bundle.sh"
   else

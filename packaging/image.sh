@@ -4,7 +4,7 @@
 #
 # usage: packaging/image.sh amd64|arm64 DIRECTORY
 #
-#   PROFILE=dev   builds with Cargo's profile `dev` (default: dist)
+#   PROFILE=quick   builds with Cargo's profile `quick` (default: dist)
 #
 # It needs Rust, and a C compiler for musl (Debian: musl-tools). To build for another architecture than this machine's, it needs a cross
 # compiler instead (Debian: gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu, with the C library's headers).
@@ -46,7 +46,6 @@ build() {
   compiler "$architecture" "$target"
   cargo build --locked --manifest-path "$ROOT/Cargo.toml" --package redlock-operator --bin redlock \
     --target "$target" --profile "$profile" >&2
-  if [[ $profile == dev ]]; then profile=debug; fi
   program=${CARGO_TARGET_DIR:-$ROOT/target}/$target/$profile/redlock
   is_static "$program" || die "$program is not static"
   if [[ $profile == dist ]]; then

@@ -3,10 +3,10 @@
 # (deb, rpm). It adds krew's manifest, a bill of materials (CycloneDX), the section of CHANGELOG.md, and checksums of all files. The version
 # is that of Cargo.toml. This script publishes nothing. The workflow `release` publishes the files.
 #
-# usage: packaging/release.sh; with
+# usage: packaging/release.sh; packaging/release.sh fetch only builds cargo-cyclonedx
 #   DIST=folder              the folder (default: dist)
 #   ARCHITECTURES="amd64 arm64"
-#   PROFILE=dev              Cargo's profile of the programs (default: dist)
+#   PROFILE=quick            Cargo's profile of the programs (default: dist)
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -32,10 +32,11 @@ fi
 if [[ ${GITHUB_REF_TYPE:-} == tag && $(git rev-parse --quiet --verify "refs/tags/go/v$version^{commit}") != $(git rev-parse HEAD) ]]; then
   die "the tag go/v$version of the Go module is missing on this commit: push it, and then v$version again"
 fi
-command -v helm >/dev/null || die "helm is needed"
 if [[ $(cargo cyclonedx --version 2>/dev/null) != *" $CYCLONEDX_VERSION" ]]; then
   cargo install --quiet --debug --locked --version "=$CYCLONEDX_VERSION" --root "$TOOLS" cargo-cyclonedx
 fi
+if [[ ${1:-} == fetch ]]; then exit; fi
+command -v helm >/dev/null || die "helm is needed"
 
 rm -rf "$DIST"
 mkdir -p "$DIST"
