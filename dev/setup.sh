@@ -63,7 +63,7 @@ build_servers() {
   local which version
   for which in oldest newest; do
     version=$(module_version k8s.io/kubernetes "kube-$which")
-    go_binary "kube-apiserver-$which" "Building the API server of Kubernetes $version (some 3 minutes the first time)" . \
+    go_binary "kube-apiserver-$which" "Building the API server of Kubernetes $version (some 4 minutes the first time)" . \
       "$(version_flags "$version")" "kube-$which"
   done
 }

@@ -69,7 +69,6 @@ prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
     "$ROOT/dev/setup.sh"
     needs shellcheck shellcheck
-    if ((PACKAGING)); then needs rpmbuild rpm lintian; fi
     needs chromium chromium
     needs promtool prometheus
   fi
@@ -79,12 +78,14 @@ prepare() {
   cargo_tool cargo-deny "$DENY_VERSION" "$DENY" --version
 }
 
-# Build the programs of the last steps. The tests mostly wait, so this takes little of their time.
+# Install and build the tools of the last steps. The tests mostly wait, so this takes little of their time.
 prepare_packaging() {
-  if ! ((PACKAGING)); then return; fi
   nice "$ROOT/packaging/release.sh" fetch
   if command -v go >/dev/null; then "$ROOT/dev/bundle.sh" fetch; fi
-  if [[ ${CLUSTER:-local} == local ]]; then "$ROOT/dev/setup.sh" servers; fi
+  if [[ ${CLUSTER:-local} == local ]]; then
+    needs rpmbuild rpm lintian
+    "$ROOT/dev/setup.sh" servers
+  fi
 }
 
 # background JOB: run this function in the background.
@@ -94,7 +95,7 @@ background() {
 }
 # finished JOB: wait for its end, and print its progress.
 finished() {
-  local job=$1 waited=0 next=20 start=$SECONDS
+  local job=$1 waited=0 next=20 start=$SECONDS code=0
   while kill -0 "${JOBS[$job]}" 2>/dev/null; do
     if ((SECONDS - start >= next)); then
       say "    $(tail -n 1 "$LOGS/$job.log") ($((SECONDS - START)) s so far)"
@@ -102,13 +103,10 @@ finished() {
     fi
     sleep 0.2
   done
-  if ! wait "${JOBS[$job]}"; then
-    unset "JOBS[$job]"
-    tail -n 25 "$LOGS/$job.log"
-    return 1
-  fi
+  wait "${JOBS[$job]}" || code=$?
   unset "JOBS[$job]"
-  if ((waited)); then say "    done"; fi
+  if ((code)); then tail -n 25 "$LOGS/$job.log"; elif ((waited)); then say "    done"; fi
+  return "$code"
 }
 
 shell_scripts() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --external-sources; }
@@ -177,7 +175,7 @@ of_library "library with its oldest compiler" oldest
 of_library "library with the least versions that it declares" least
 run "documentation" docs
 run "tools and programs of the cluster" finished prepare
-background prepare_packaging
+if ((PACKAGING)); then background prepare_packaging; fi
 if command -v shellcheck >/dev/null; then
   run "shell scripts" shell_scripts
 else
@@ -198,9 +196,9 @@ of_library "library's public items" api
 run "unit, Redis and generated-file tests" tests
 run "report in a browser" "$ROOT/dev/report-html.sh"
 if ((PACKAGING)); then
+  run "tools of the next steps" finished prepare_packaging
   run "image, by the Dockerfile's steps" "$ROOT/dev/dockerfile.sh"
   run "release folder" release
-  run "API servers and validator" finished prepare_packaging
   if command -v go >/dev/null; then
     run "bundle for OLM" "$ROOT/dev/bundle.sh"
   else

@@ -46,6 +46,7 @@ build() {
   compiler "$architecture" "$target"
   cargo build --locked --manifest-path "$ROOT/Cargo.toml" --package redlock-operator --bin redlock \
     --target "$target" --profile "$profile" >&2
+  if [[ $profile == dev ]]; then profile=debug; fi
   program=${CARGO_TARGET_DIR:-$ROOT/target}/$target/$profile/redlock
   is_static "$program" || die "$program is not static"
   if [[ $profile == dist ]]; then
