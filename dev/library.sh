@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the checks of the library's releases that are not tests.
 #
+#   dev/library.sh                installs the tools, and makes all checks below
 #   dev/library.sh package        makes the packages as they are published, and compiles them
 #   dev/library.sh oldest         checks that the oldest compiler that crates/client/Cargo.toml names builds it
 #   dev/library.sh least          checks that the least versions that its Cargo.toml declare build it
@@ -89,8 +90,17 @@ api() {
   fi
 }
 
-case ${1:-} in
-  package | oldest | least) "$1" ;;
+all() {
+  local check
+  for check in package oldest least api; do
+    step "The library: $check"
+    [[ $check == package ]] || fetch "$check"
+    "$check"
+  done
+}
+
+case ${1:-all} in
+  all | package | oldest | least) "${1:-all}" ;;
   api | fetch) "$@" ;;
-  *) die "usage: $0 package|oldest|least|api [write]|fetch TOOL" ;;
+  *) die "usage: $0 [package|oldest|least|api [write]|fetch TOOL]" ;;
 esac

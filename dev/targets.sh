@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Checks that the library and the command compile for macOS and Windows. Nothing is linked and nothing is run: this machine has neither.
 #
-#   dev/targets.sh fetch      brings the standard libraries here, by rustup; fails where it cannot
-#   dev/targets.sh [check]    checks
+# usage: dev/targets.sh; it needs rustup, which fetches the standard libraries
 #
 # TLS needs C and assembler (ring), and the program an allocator in C. Their build scripts need a C compiler for the other system. `cargo
 # check` never reads the output of that compiler, so a script that writes empty files replaces it. The Rust code is checked, the C code is not.
@@ -15,12 +14,12 @@ EMPTY=$LOCAL/no-compiler
 cd "$ROOT"
 
 fetch() {
-  command -v rustup >/dev/null || { say "there is no rustup here" && return 1; }
+  command -v rustup >/dev/null || die "rustup is needed"
   # An installed target is not requested, because rustup would use the network without need.
   local target installed
   installed=$(rustup target list --installed)
   for target in "${TARGETS[@]}"; do
-    grep -qx "$target" <<<"$installed" || rustup target add "$target" || return 1
+    grep -qx "$target" <<<"$installed" || rustup target add "$target"
   done
 }
 
@@ -48,17 +47,11 @@ check() {
   no_compiler
   for target in "${TARGETS[@]}"; do
     name=${target//-/_}
-    step "The library for $target"
-    cargo check --quiet --locked --package redlock-client --target "$target"
-    cargo check --quiet --locked --package redlock-client --target "$target" --all-features
-    step "The command for $target"
+    step "The library and the command for $target"
     env "CC_$name=$EMPTY/cc" "AR_$name=$EMPTY/ar" \
-      cargo check --quiet --locked --package redlock-operator --bin redlock --target "$target"
+      cargo check --quiet --locked --package redlock-client --package redlock-operator --lib --bin redlock --all-features --target "$target"
   done
 }
 
-case ${1:-check} in
-  fetch) fetch ;;
-  check) check ;;
-  *) die "usage: $0 [fetch|check]" ;;
-esac
+fetch
+check

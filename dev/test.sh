@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all checks: lints, documentation, all tests, and the end-to-end suite on the
 # local cluster. At the end it prints a summary. The quick steps come first, and the
-# first failure is the end. Background jobs build the programs that take minutes the
-# first time (those of the cluster, cargo-deny, and the API servers of the last steps).
+# first failure is the end. Two jobs run in the background, because they take minutes the
+# first time: the build of the cluster's programs, and the checks of a release's files.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -11,8 +11,6 @@ if [[ -z ${SIGNALS_ARE_DEFAULT:-} ]]; then
   SIGNALS_ARE_DEFAULT=1 exec env --default-signal=INT --default-signal=QUIT "${BASH_SOURCE[0]}" "$@"
 fi
 
-DENY_VERSION=0.20.2
-DENY=$BIN/cargo-deny
 LOGS=$LOCAL/log
 mkdir -p "$BIN" "$LOGS"
 cd "$ROOT"
@@ -61,7 +59,7 @@ trap finish EXIT
 
 # -------------------------------------------------------------------- steps ---
 
-# With 1 the script also checks the image, the release folder and the API servers of the support matrix, in a quarter of an hour.
+# With 1 the script also checks the image and the files of a release.
 PACKAGING=${PACKAGING:-1}
 
 # Install and build the tools. This takes minutes on a fresh machine, and later a second.
@@ -71,20 +69,22 @@ prepare() {
     needs shellcheck shellcheck
     needs chromium chromium
     needs promtool prometheus
+    if ((PACKAGING)); then needs rpmbuild rpm lintian; fi
   fi
   if command -v go >/dev/null; then "$ROOT/dev/go.sh" build; fi
-  # The step that needs cargo-public-api checks again whether it exists.
-  "$ROOT/dev/library.sh" fetch api || say "cargo-public-api cannot be fetched"
-  cargo_tool cargo-deny "$DENY_VERSION" "$DENY" --version
 }
 
-# Install and build the tools of the last steps. The tests mostly wait, so this takes little of their time.
-prepare_packaging() {
-  nice "$ROOT/packaging/release.sh" fetch
-  if command -v go >/dev/null; then "$ROOT/dev/bundle.sh" fetch; fi
-  if [[ ${CLUSTER:-local} == local ]]; then
-    needs rpmbuild rpm lintian
-    "$ROOT/dev/setup.sh" servers
+# Check the image and the files of a release. The tests run at the same time. They mostly wait, and have a higher priority.
+packaging() {
+  renice 19 $BASHPID >/dev/null
+  "$ROOT/dev/dockerfile.sh"
+  # The release folder as `make release` makes it, but without optimization and for this machine's architecture.
+  PROFILE=quick ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"
+  if command -v go >/dev/null; then "$ROOT/dev/bundle.sh"; else say "no bundle for OLM: there is no Go here"; fi
+  if ((EUID == 0)); then
+    "$ROOT/dev/packages.sh" "$LOCAL/release"
+  else
+    say "no packages: only root can install them"
   fi
 }
 
@@ -123,6 +123,12 @@ lints() {
     cargo clippy --workspace --locked --quiet --test e2e -- -D warnings
 }
 
+# Compile the tests of the next steps, while the programs of the cluster are built.
+compile() {
+  cargo test --workspace --locked --quiet --no-run &&
+    cargo build --workspace --locked --quiet --bin redlock --test e2e
+}
+
 # Check that all test programs ran: those that tests/workspace.rs names, and tests/workspace.rs itself.
 tests() {
   local named run
@@ -134,28 +140,7 @@ tests() {
 
 docs() { RUSTDOCFLAGS='-D warnings' cargo doc --workspace --locked --quiet --no-deps --document-private-items; }
 
-# Check the builds for macOS and Windows. If their standard libraries cannot be fetched, the step is skipped.
-targets() {
-  if "$ROOT/dev/targets.sh" fetch; then
-    run "compiles for macOS and Windows" "$ROOT/dev/targets.sh"
-  else
-    skip "compiles for macOS and Windows" "rustup cannot fetch their standard libraries here"
-  fi
-}
-
-# of_library NAME CHECK: run a check of dev/library.sh. If its tool cannot be fetched, the step is skipped.
-of_library() {
-  if "$ROOT/dev/library.sh" fetch "$2"; then
-    run "$1" "$ROOT/dev/library.sh" "$2"
-  else
-    skip "$1" "its tool cannot be fetched here"
-  fi
-}
-
-deny() { "$DENY" --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
-
-# Make the release folder as `make release` does, but without optimization and for this machine's architecture.
-release() { PROFILE=quick ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"; }
+deny() { cargo deny --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
 
 up() { make --no-print-directory up >"$LOGS/up.log" 2>&1 || { tail -n 40 "$LOGS/up.log" && return 1; }; }
 
@@ -169,13 +154,10 @@ run "formatting" cargo fmt --all --check
 background prepare
 run "clippy" lints
 run "library builds alone" library
-targets
-run "library's package" "$ROOT/dev/library.sh" package
-of_library "library with its oldest compiler" oldest
-of_library "library with the least versions that it declares" least
 run "documentation" docs
+run "tests compile" compile
 run "tools and programs of the cluster" finished prepare
-if ((PACKAGING)); then background prepare_packaging; fi
+if ((PACKAGING)); then background packaging; fi
 if command -v shellcheck >/dev/null; then
   run "shell scripts" shell_scripts
 else
@@ -191,31 +173,22 @@ if command -v go >/dev/null; then
 else
   skip "module for Go" "there is no Go here"
 fi
-run "licences, bans and sources" deny
-of_library "library's public items" api
+if cargo deny --version >/dev/null 2>&1; then
+  run "licences, bans and sources" deny
+else
+  skip "licences, bans and sources" "there is no cargo-deny here; the workflow advisories has it"
+fi
 run "unit, Redis and generated-file tests" tests
 run "report in a browser" "$ROOT/dev/report-html.sh"
-if ((PACKAGING)); then
-  run "tools of the next steps" finished prepare_packaging
-  run "image, by the Dockerfile's steps" "$ROOT/dev/dockerfile.sh"
-  run "release folder" release
-  if command -v go >/dev/null; then
-    run "bundle for OLM" "$ROOT/dev/bundle.sh"
-  else
-    skip "bundle for OLM" "there is no Go here"
-  fi
-  if ((EUID == 0)); then
-    run "packages in an empty root" "$ROOT/dev/packages.sh" "$LOCAL/release"
-  else
-    skip "packages in an empty root" "only root can install them"
-  fi
-  if [[ ${CLUSTER:-local} == local ]]; then
-    run "API servers, oldest to newest" "$ROOT/dev/api-servers.sh"
-  else
-    skip "API servers, oldest to newest" "they are built for the local cluster"
-  fi
+if [[ ${CLUSTER:-local} == local ]]; then
+  run "API server of the cluster's version" "$ROOT/dev/api-servers.sh" local
 else
-  skip "image, release folder, API servers" "PACKAGING=0"
+  skip "API server of the cluster's version" "it is built for the local cluster"
 fi
 run "cluster and operator" up
 run "end-to-end tests, suite main" "$ROOT/dev/e2e.sh" main
+if ((PACKAGING)); then
+  run "image, release folder, packages" finished packaging
+else
+  skip "image, release folder, packages" "PACKAGING=0"
+fi

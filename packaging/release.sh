@@ -3,7 +3,7 @@
 # (deb, rpm). It adds krew's manifest, a bill of materials (CycloneDX), the section of CHANGELOG.md, and checksums of all files. The version
 # is that of Cargo.toml. This script publishes nothing. The workflow `release` publishes the files.
 #
-# usage: packaging/release.sh [fetch]; `fetch` only builds cargo-cyclonedx. With
+# usage: packaging/release.sh, with
 #   DIST=folder              the folder (default: dist)
 #   ARCHITECTURES="amd64 arm64"
 #   PROFILE=quick            Cargo's profile of the programs (default: dist)
@@ -22,16 +22,6 @@ die() {
   exit 1
 }
 
-fetch() {
-  if [[ $(cargo cyclonedx --version 2>/dev/null) != *" $CYCLONEDX_VERSION" ]]; then
-    cargo install --quiet --debug --locked --version "=$CYCLONEDX_VERSION" --root "$TOOLS" cargo-cyclonedx
-  fi
-}
-if [[ ${1:-} == fetch ]]; then
-  fetch
-  exit
-fi
-
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || die "Cargo.toml: version \"$version\""
 # A workflow on a tag releases the tag's version.
@@ -43,7 +33,9 @@ if [[ ${GITHUB_REF_TYPE:-} == tag && $(git rev-parse --quiet --verify "refs/tags
   die "the tag go/v$version of the Go module is missing on this commit: push it, and then v$version again"
 fi
 command -v helm >/dev/null || die "helm is needed"
-fetch
+if [[ $(cargo cyclonedx --version 2>/dev/null) != *" $CYCLONEDX_VERSION" ]]; then
+  cargo install --quiet --debug --locked --version "=$CYCLONEDX_VERSION" --root "$TOOLS" cargo-cyclonedx
+fi
 
 rm -rf "$DIST"
 mkdir -p "$DIST"
