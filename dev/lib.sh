@@ -14,7 +14,7 @@ RUN=$LOCAL/run           # the running cluster; `down` removes it
 KUBECONFIG_LOCAL=$LOCAL/kubeconfig
 
 # Garbage collection takes a quarter of the time of the Go compiler.
-GO_COMPILER=(env GOGC=400 GOMEMLIMIT=2GiB nice go)
+GO_COMPILER=(env GOGC=400 GOMEMLIMIT=2GiB go)
 # Without debug information and without inlining, Kubernetes compiles in seven tenths of the time. Its API server then needs a sixth more CPU time
 # for a request. All builds have the same flags, so that they share compiled packages.
 GO_QUICK=(-trimpath -gcflags=all="-dwarf=false -l" -gcflags=std=-dwarf=false)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all checks: lints, documentation, all tests, and the end-to-end suite on the
 # local cluster. At the end it prints a summary. The quick steps come first, and the
-# first failure is the end. Two jobs run in the background, because they take minutes the
-# first time: the build of the cluster's programs, and the checks of a release's files.
+# first failure is the end. Three jobs run in the background: the build of the cluster's
+# programs, the end-to-end tests, and the checks of a release's files.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -18,7 +18,7 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 START=$SECONDS
 SUMMARY=()
 FAILED=0
-declare -A JOBS=() # process number of each background job
+declare -A JOBS=() # process group of each background job
 
 # ------------------------------------------------------------------ summary ---
 
@@ -26,7 +26,7 @@ note() { SUMMARY+=("$(printf '%-38s %-8s %6s' "$1" "$2" "$3")"); }
 
 summary() {
   local line
-  if ((${#JOBS[@]})); then kill "${JOBS[@]}" 2>/dev/null || true; fi
+  if ((${#JOBS[@]})); then kill -- "${JOBS[@]/#/-}" 2>/dev/null || true; fi
   printf '\n%-38s %-8s %6s\n' step result time
   for line in "${SUMMARY[@]}"; do printf '%s\n' "$line"; done
   printf '%-38s %-8s %6s\n' all "$( ((FAILED)) && echo FAILED || echo passed)" "$((SECONDS - START)) s"
@@ -74,6 +74,12 @@ prepare() {
   if command -v go >/dev/null; then "$ROOT/dev/go.sh" build; fi
 }
 
+# Run the end-to-end tests on the cluster. Meanwhile the other tests compile.
+suite() {
+  make --no-print-directory up
+  "$ROOT/dev/e2e.sh" main
+}
+
 # Check the image and the files of a release. The tests run at the same time. They mostly wait, and have a higher priority.
 packaging() {
   renice 19 $BASHPID >/dev/null
@@ -88,24 +94,26 @@ packaging() {
   fi
 }
 
-# background JOB: run this function in the background.
+# background JOB: run this function in the background, in a process group of its own. `set -m` also keeps the default of SIGINT.
 background() {
+  set -m
   "$1" >"$LOGS/$1.log" 2>&1 &
   JOBS[$1]=$!
+  set +m
 }
 # finished JOB: wait for its end, and print its progress.
 finished() {
-  local job=$1 waited=0 next=20 start=$SECONDS code=0
+  local job=$1 next=20 start=$SECONDS code=0
   while kill -0 "${JOBS[$job]}" 2>/dev/null; do
     if ((SECONDS - start >= next)); then
       say "    $(tail -n 1 "$LOGS/$job.log") ($((SECONDS - START)) s so far)"
-      next=$((next + 20)) waited=1
+      next=$((next + 20))
     fi
     sleep 0.2
   done
   wait "${JOBS[$job]}" || code=$?
   unset "JOBS[$job]"
-  if ((code)); then tail -n 25 "$LOGS/$job.log"; elif ((waited)); then say "    done"; fi
+  if ((code)); then tail -n 40 "$LOGS/$job.log"; else say "    $(tail -n 1 "$LOGS/$job.log")"; fi
   return "$code"
 }
 
@@ -123,11 +131,7 @@ lints() {
     cargo clippy --workspace --locked --quiet --test e2e -- -D warnings
 }
 
-# Compile the tests of the next steps, while the programs of the cluster are built.
-compile() {
-  cargo test --workspace --locked --quiet --no-run &&
-    cargo build --workspace --locked --quiet --bin redlock --test e2e
-}
+program() { cargo build --workspace --locked --quiet --bin redlock --test e2e; }
 
 # Check that all test programs ran: those that tests/workspace.rs names, and tests/workspace.rs itself.
 tests() {
@@ -142,8 +146,6 @@ docs() { RUSTDOCFLAGS='-D warnings' cargo doc --workspace --locked --quiet --no-
 
 deny() { cargo deny --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
 
-up() { make --no-print-directory up >"$LOGS/up.log" 2>&1 || { tail -n 40 "$LOGS/up.log" && return 1; }; }
-
 for program in cargo make git; do command -v $program >/dev/null || die "$program is needed"; done
 if [[ ${CLUSTER:-local} == local ]]; then
   need_root
@@ -155,9 +157,9 @@ background prepare
 run "clippy" lints
 run "library builds alone" library
 run "documentation" docs
-run "tests compile" compile
+run "program and end-to-end tests" program
 run "tools and programs of the cluster" finished prepare
-if ((PACKAGING)); then background packaging; fi
+background suite
 if command -v shellcheck >/dev/null; then
   run "shell scripts" shell_scripts
 else
@@ -178,6 +180,9 @@ if cargo deny --version >/dev/null 2>&1; then
 else
   skip "licences, bans and sources" "there is no cargo-deny here; the workflow advisories has it"
 fi
+run "other tests compile" cargo test --workspace --locked --quiet --no-run
+run "end-to-end tests, suite main" finished suite
+if ((PACKAGING)); then background packaging; fi
 run "unit, Redis and generated-file tests" tests
 run "report in a browser" "$ROOT/dev/report-html.sh"
 if [[ ${CLUSTER:-local} == local ]]; then
@@ -185,8 +190,6 @@ if [[ ${CLUSTER:-local} == local ]]; then
 else
   skip "API server of the cluster's version" "it is built for the local cluster"
 fi
-run "cluster and operator" up
-run "end-to-end tests, suite main" "$ROOT/dev/e2e.sh" main
 if ((PACKAGING)); then
   run "image, release folder, packages" finished packaging
 else
