@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all checks: lints, documentation, all tests, and the end-to-end suite on the
 # local cluster. At the end it prints a summary. The quick steps come first, and the
-# first failure is the end. Three jobs run in the background: the build of the cluster's
-# programs, the end-to-end tests, and the checks of a release's files.
+# first failure is the end. Two jobs run in the background: the build of the cluster's
+# programs, and the end-to-end tests while the other tests compile.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -74,24 +74,10 @@ prepare() {
   if command -v go >/dev/null; then "$ROOT/dev/go.sh" build; fi
 }
 
-# Run the end-to-end tests on the cluster. Meanwhile the other tests compile.
+# Run the end-to-end tests on the cluster.
 suite() {
   make --no-print-directory up
   "$ROOT/dev/e2e.sh" main
-}
-
-# Check the image and the files of a release. The tests run at the same time. They mostly wait, and have a higher priority.
-packaging() {
-  renice 19 $BASHPID >/dev/null
-  "$ROOT/dev/dockerfile.sh"
-  # The release folder as `make release` makes it, but without optimization and for this machine's architecture.
-  PROFILE=quick ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"
-  if command -v go >/dev/null; then "$ROOT/dev/bundle.sh"; else say "no bundle for OLM: there is no Go here"; fi
-  if ((EUID == 0)); then
-    "$ROOT/dev/packages.sh" "$LOCAL/release"
-  else
-    say "no packages: only root can install them"
-  fi
 }
 
 # background JOB: run this function in the background, in a process group of its own. `set -m` also keeps the default of SIGINT.
@@ -146,6 +132,9 @@ docs() { RUSTDOCFLAGS='-D warnings' cargo doc --workspace --locked --quiet --no-
 
 deny() { cargo deny --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
 
+# Make the release folder as `make release` does, but without optimization and for this machine's architecture.
+release() { PROFILE=quick ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release nice "$ROOT/packaging/release.sh"; }
+
 for program in cargo make git; do command -v $program >/dev/null || die "$program is needed"; done
 if [[ ${CLUSTER:-local} == local ]]; then
   need_root
@@ -180,18 +169,29 @@ if cargo deny --version >/dev/null 2>&1; then
 else
   skip "licences, bans and sources" "there is no cargo-deny here; the workflow advisories has it"
 fi
-run "other tests compile" cargo test --workspace --locked --quiet --no-run
+# The end-to-end tests run now, so these builds have a lower priority.
+run "other tests compile" nice cargo test --workspace --locked --quiet --no-run
+if ((PACKAGING)); then
+  run "image, by the Dockerfile's steps" nice "$ROOT/dev/dockerfile.sh"
+  run "release folder" release
+  if command -v go >/dev/null; then
+    run "bundle for OLM" "$ROOT/dev/bundle.sh"
+  else
+    skip "bundle for OLM" "there is no Go here"
+  fi
+  if ((EUID == 0)); then
+    run "packages in an empty root" "$ROOT/dev/packages.sh" "$LOCAL/release"
+  else
+    skip "packages in an empty root" "only root can install them"
+  fi
+else
+  skip "image and release folder" "PACKAGING=0"
+fi
 run "end-to-end tests, suite main" finished suite
-if ((PACKAGING)); then background packaging; fi
 run "unit, Redis and generated-file tests" tests
 run "report in a browser" "$ROOT/dev/report-html.sh"
 if [[ ${CLUSTER:-local} == local ]]; then
   run "API server of the cluster's version" "$ROOT/dev/api-servers.sh" local
 else
   skip "API server of the cluster's version" "it is built for the local cluster"
-fi
-if ((PACKAGING)); then
-  run "image, release folder, packages" finished packaging
-else
-  skip "image, release folder, packages" "PACKAGING=0"
 fi
