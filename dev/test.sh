@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all checks: lints, documentation, all tests, and the end-to-end suite on the
 # local cluster. At the end it prints a summary. The quick steps come first, and the
-# first failure is the end. Two jobs run in the background: the build of the cluster's
-# programs, and the end-to-end tests while the other tests compile.
+# first failure is the end. In the background it builds the programs of the cluster, starts
+# the cluster, and runs the end-to-end tests while the other tests compile.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -74,11 +74,8 @@ prepare() {
   if command -v go >/dev/null; then "$ROOT/dev/go.sh" build; fi
 }
 
-# Run the end-to-end tests on the cluster.
-suite() {
-  make --no-print-directory up
-  "$ROOT/dev/e2e.sh" main
-}
+cluster() { make --no-print-directory up; }
+suite() { "$ROOT/dev/e2e.sh" main; }
 
 # background JOB: run this function in the background, in a process group of its own. `set -m` also keeps the default of SIGINT.
 background() {
@@ -148,12 +145,7 @@ run "library builds alone" library
 run "documentation" docs
 run "program and end-to-end tests" program
 run "tools and programs of the cluster" finished prepare
-background suite
-if command -v shellcheck >/dev/null; then
-  run "shell scripts" shell_scripts
-else
-  skip "shell scripts" "there is no shellcheck here"
-fi
+background cluster
 if command -v promtool >/dev/null; then
   run "alerts and dashboard" "$ROOT/dev/alerts.sh"
 else
@@ -163,6 +155,14 @@ if command -v go >/dev/null; then
   run "module for Go" "$ROOT/dev/go.sh"
 else
   skip "module for Go" "there is no Go here"
+fi
+run "cluster and operator" finished cluster
+# Cargo lets the suite and the next build wait for each other, so the suite starts some seconds before the build.
+background suite
+if command -v shellcheck >/dev/null; then
+  run "shell scripts" shell_scripts
+else
+  skip "shell scripts" "there is no shellcheck here"
 fi
 if cargo deny --version >/dev/null 2>&1; then
   run "licences, bans and sources" deny
