@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Makes the checks of the library's releases that are not tests.
 #
-#   dev/library.sh                installs the tools, and makes all checks below
+#   dev/library.sh                makes all checks below
 #   dev/library.sh package        makes the packages as they are published, and compiles them
 #   dev/library.sh oldest         checks that the oldest compiler that crates/client/Cargo.toml names builds it
 #   dev/library.sh least          checks that the least versions that its Cargo.toml declare build it
 #   dev/library.sh api [write]    compares its public items with crates/client/public-api.txt, or writes them there
-#   dev/library.sh fetch TOOL     installs the tools of `oldest`, `least` or `api`; fails with the reason where that is not possible
+#
+# `oldest`, `least` and `api` install their tools with rustup and cargo.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -31,7 +32,6 @@ fetch() {
       # A nightly toolchain newer than the tool can write a format that the tool cannot read.
       printed >"$LOCAL/public-api.txt" || { say "cargo-public-api $PUBLIC_API_VERSION cannot read what this $NIGHTLY writes" && return 1; }
       ;;
-    *) die "there is no tool for $1" ;;
   esac
 }
 
@@ -90,17 +90,15 @@ api() {
   fi
 }
 
-all() {
-  local check
-  for check in package oldest least api; do
-    step "The library: $check"
-    [[ $check == package ]] || fetch "$check"
-    "$check"
-  done
+# check NAME ARGUMENT...: install the check's tool, and make the check.
+check() {
+  step "The library: $1"
+  if [[ $1 != package ]]; then fetch "$1"; fi
+  "$@"
 }
 
-case ${1:-all} in
-  all | package | oldest | least) "${1:-all}" ;;
-  api | fetch) "$@" ;;
-  *) die "usage: $0 [package|oldest|least|api [write]|fetch TOOL]" ;;
+case ${1:-} in
+  package | oldest | least | api) check "$@" ;;
+  '') for name in package oldest least api; do check "$name"; done ;;
+  *) die "usage: $0 [package|oldest|least|api [write]]" ;;
 esac

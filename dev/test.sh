@@ -96,7 +96,7 @@ finished() {
   done
   wait "${JOBS[$job]}" || code=$?
   unset "JOBS[$job]"
-  if ((code)); then tail -n 40 "$LOGS/$job.log"; else say "    $(tail -n 1 "$LOGS/$job.log")"; fi
+  if ((code)); then tail -n 200 "$LOGS/$job.log"; else say "    $(tail -n 1 "$LOGS/$job.log")"; fi
   return "$code"
 }
 
@@ -175,7 +175,7 @@ if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" nice "$ROOT/dev/dockerfile.sh"
   run "release folder" release
   if command -v go >/dev/null; then
-    run "bundle for OLM" "$ROOT/dev/bundle.sh"
+    run "bundle for OLM" nice "$ROOT/dev/bundle.sh"
   else
     skip "bundle for OLM" "there is no Go here"
   fi
