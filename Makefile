@@ -59,14 +59,14 @@ build:
 	@$(MAKE) --no-print-directory -j2 setup program DEMO=$(DEMO) BINARY=$(BINARY)
 
 cluster: setup ## Start the cluster alone
-	@dev/image.sh redis pause coredns
+	@dev/image.sh valkey pause coredns
 	@dev/cluster.sh up
 
-image: program ## Build the operator and write its image and Redis's
-	@dev/image.sh redis operator=$(BINARY)
+image: program ## Build the operator and write its image and that of members
+	@dev/image.sh valkey operator=$(BINARY)
 
 load: build cluster image
-	@dev/cluster.sh load .local/images/redis.tar .local/images/operator.tar
+	@dev/cluster.sh load .local/images/valkey.tar .local/images/operator.tar
 
 deploy: load ## Install or upgrade the operator's chart
 	@dev/deploy.sh

@@ -78,7 +78,7 @@ up() {
     if [[ $ROOT == "$i"/* ]]; then die "the checkout is in $i, which the cluster's machines replace with their own; move it elsewhere"; fi
   done
   for i in kube coredns; do [[ -x $BIN/$i ]] || die "not built yet; run dev/setup.sh (make up does)"; done
-  for tar in pause coredns redis; do
+  for tar in pause coredns valkey; do
     [[ -e $IMAGES/$tar.tar ]] || "$ROOT/dev/image.sh" "$tar"
   done
 

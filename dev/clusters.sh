@@ -80,7 +80,7 @@ spec:
   volumes: [{name: master, secret: {secretName: master}}]
   containers:
   - name: redis
-    image: $REDIS_IMAGE
+    image: $MEMBER_IMAGE
     imagePullPolicy: IfNotPresent
     command: [redis-server, --port, "0", --tls-port, "6379", --bind, $address, --save, "", --maxmemory-policy, noeviction,
       --aclfile, /master/users.acl, --tls-cert-file, /master/tls.crt, --tls-key-file, /master/tls.key, --tls-ca-cert-file, /master/ca.crt,

@@ -9,7 +9,7 @@ set -euo pipefail
 NS=redlock-demo SYSTEM=redlock-system
 if [[ ${CLUSTER:-local} == local ]]; then
   export KUBECONFIG=$KUBECONFIG_LOCAL
-  REDIS=$REDIS_IMAGE
+  REDIS=$MEMBER_IMAGE
 else
   [[ -n ${KUBECONFIG:-} ]] || die "CLUSTER=external needs KUBECONFIG"
   REDIS=${DEMO_REDIS_IMAGE:-docker.io/valkey/valkey:8.1.7}

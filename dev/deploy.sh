@@ -14,7 +14,7 @@ if [[ ${CLUSTER:-local} == local ]]; then
   export KUBECONFIG=$KUBECONFIG_LOCAL
   image=${image:-$OPERATOR_IMAGE}
   arguments+=(--set image.pullPolicy=IfNotPresent
-    --set "redis.image.repository=${REDIS_IMAGE%:*}" --set-string "redis.image.tag=${REDIS_IMAGE##*:}")
+    --set "redis.image.repository=${MEMBER_IMAGE%:*}" --set-string "redis.image.tag=${MEMBER_IMAGE##*:}")
 else
   [[ -n ${KUBECONFIG:-} ]] || die "CLUSTER=external needs KUBECONFIG"
   for program in helm kubectl; do command -v $program >/dev/null || die "$program is needed with CLUSTER=external"; done

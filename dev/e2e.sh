@@ -19,7 +19,7 @@ if [[ $SUITE == clusters ]]; then "$ROOT/dev/clusters.sh" up; fi
 if [[ $SUITE == cli || $SUITE == gate || $SUITE == clusters || $SUITE == failover ]]; then with_progress "Building the examples in Go" "$LOCAL/log/go-example.log" "$ROOT/dev/go.sh" example; fi
 
 case ${CLUSTER:-local}/$SUITE in
-  local/quorum) images=(valkey redis-clock) ;;
+  local/quorum) images=(redis redis-clock) ;;
   local/chaos | local/cli) images=(redis-clock) ;;
   local/edges | local/install) images=(operator-next) ;;
   *) images=() ;;

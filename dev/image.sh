@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Writes container images without a registry or Docker. Each image is a docker-archive
-# with one layer: programs of this machine, and the libraries that they link. The same
+# with one layer: programs of this machine or of Debian's archive, and the libraries that they link. The same
 # contents give the same bytes, so an unchanged program gives an unchanged image.
-# usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]] [operator-next]
+# usage: image.sh [valkey] [redis] [redis-clock] [pause] [coredns] [operator[=BINARY]] [operator-next]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -104,34 +104,24 @@ EOF
   save redis-clock "$REDIS_CLOCK_IMAGE" 999:999 redis-server
 }
 
-# Download Valkey from Debian's backports, on the same archive that this machine uses.
-fetch_valkey() {
-  local dir=$LOCAL/valkey archive codename options package
-  [[ ! -x $dir/usr/bin/valkey-cli ]] || return 0
-  codename=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
-  # shellcheck disable=SC2016  # apt's variable, not the shell's
-  archive=$(apt-get indextargets --format '$(SITE)' "Codename: $codename" "Component: main" | head -n 1)
-  [[ -n $archive ]] || die "apt has no archive of $codename from which Valkey can be fetched"
-  mkdir -p "$dir/apt/lists/partial" "$dir/apt/cache/archives/partial"
-  printf 'deb %s %s-backports main\n' "$archive" "$codename" >"$dir/apt/sources.list"
-  options=(-q -o "Dir::Etc::sourcelist=$dir/apt/sources.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root
-    -o "Dir::State::lists=$dir/apt/lists" -o "Dir::Cache=$dir/apt/cache")
-  apt-get "${options[@]}" update >"$LOCAL/log/valkey.log"
-  (cd "$dir/apt" && apt-get "${options[@]}" download valkey-server valkey-tools >>"$LOCAL/log/valkey.log")
-  for package in "$dir"/apt/*.deb; do dpkg -x "$package" "$dir"; done
-}
-
-# Make an image of Valkey. The programs have the names of Redis as links, as in Valkey's own image.
+# Make an image of Valkey, with its own C library. The programs have the names of Redis as links, as in Valkey's own image.
 image_valkey() {
-  local fs
-  fetch_valkey
+  local fs loader lib program
+  "$ROOT/dev/redis.sh"
   fs=$(rootfs valkey)
-  program "$fs" "$LOCAL/valkey/usr/bin/valkey-server" /usr/bin/valkey-server
-  program "$fs" "$LOCAL/valkey/usr/bin/valkey-cli" /usr/bin/valkey-cli
-  ln -s valkey-server "$fs/usr/bin/redis-server"
-  ln -s valkey-cli "$fs/usr/bin/redis-cli"
+  loader=$(redis_loader)
+  # The interpreter that the programs name is a link to the loader.
+  cp -P "$NEWER_REDIS"/usr/lib64/ld-linux-* "$fs/usr/lib64" 2>/dev/null || cp -P "$NEWER_REDIS"/usr/lib/ld-linux-* "$fs/usr/lib"
+  install -D -m 0755 "$loader" "$fs${loader#"$NEWER_REDIS"}"
+  for program in cli server; do
+    install -m 0755 "$NEWER_REDIS/usr/bin/valkey-$program" "$fs/usr/bin/valkey-$program"
+    ln -s "valkey-$program" "$fs/usr/bin/redis-$program"
+    for lib in $("$loader" --library-path "${loader%/*}" --list "$NEWER_REDIS/usr/bin/valkey-$program" | grep -oE "$NEWER_REDIS/[^ ]+"); do
+      [[ -e $fs${lib#"$NEWER_REDIS"} ]] || install -D -m 0755 "$lib" "$fs${lib#"$NEWER_REDIS"}"
+    done
+  done
   shell_tools "$fs"
-  save valkey "$VALKEY_IMAGE" 999:999 valkey-server
+  save valkey "$MEMBER_IMAGE" 999:999 valkey-server
 }
 
 image_pause() {
@@ -164,7 +154,7 @@ image_operator-next() {
   save operator-next "$OPERATOR_NEXT_IMAGE" 65532:65532 /usr/local/bin/redlock
 }
 
-(($#)) || die "usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]] [operator-next]"
+(($#)) || die "usage: image.sh [valkey] [redis] [redis-clock] [pause] [coredns] [operator[=BINARY]] [operator-next]"
 step "Images: $*"
 for image in "$@"; do
   case $image in

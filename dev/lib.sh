@@ -25,13 +25,19 @@ export PATH=$BIN:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$P
 # have separate clusters.
 CLUSTER_ID=rl$(cksum <<<"${LOCAL%/.local}" | awk '{ printf "%04x", $1 % 65536 }')
 
+# Members run Valkey of the minor version that the chart installs.
+MEMBER_IMAGE=redlock-operator.local/valkey:8.1
 REDIS_IMAGE=redlock-operator.local/redis:7.0
 REDIS_CLOCK_IMAGE=redlock-operator.local/redis-clock:7.0
-VALKEY_IMAGE=redlock-operator.local/valkey:8.0
 OPERATOR_IMAGE=redlock-operator.local/redlock-operator:dev
 OPERATOR_NEXT_IMAGE=redlock-operator.local/redlock-operator:next
 COREDNS_IMAGE=redlock-operator.local/coredns:dev
 PAUSE_IMAGE=redlock-operator.local/pause:1
+
+# Programs and libraries of dev/redis.sh.
+NEWER_REDIS=$LOCAL/redis
+# Print the dynamic loader of these programs.
+redis_loader() { printf '%s\n' "$NEWER_REDIS"/usr/lib/*-linux-gnu/ld-linux-*.so.*; }
 
 say() { printf '%s\n' "$*"; }
 step() { printf '==> %s\n' "$*"; }

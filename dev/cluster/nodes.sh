@@ -121,7 +121,7 @@ start_kube_proxy() { daemon "node$1" "$BIN/kube-proxy" --config "$RUN/node$1/kub
 node_prepare() {
   local tar
   start_containerd "$1"
-  for tar in pause coredns redis; do node_load "$1" "$IMAGES/$tar.tar" >/dev/null; done
+  for tar in pause coredns valkey; do node_load "$1" "$IMAGES/$tar.tar" >/dev/null; done
 }
 
 # node_load N TAR: import an image unless the node already has the same one.

@@ -22,10 +22,10 @@ pub(crate) struct Cluster {
     pub(crate) faults: Faults,
     /// Namespace of the operator.
     pub(crate) operator_namespace: String,
-    /// An image with redis-server, redis-cli and sh.
+    /// The image of members: Valkey with redis-server, redis-cli and sh.
+    pub(crate) member_image: String,
+    /// The same programs of Redis 7.0.
     pub(crate) redis_image: String,
-    /// The same image with Valkey, under the names of Redis.
-    pub(crate) valkey_image: String,
     /// An image with Redis whose wall clock differs by the milliseconds in /dev/shm/clock.
     ///
     /// Local cluster only.
@@ -68,16 +68,16 @@ impl Cluster {
         let kubectl = if local_kubectl.exists() { local_kubectl } else { "kubectl".into() };
         let options = kube::config::KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(&kubeconfig)?, &options).await?;
-        let redis_image =
-            if external { redlock_operator::api::DEFAULT_IMAGE } else { "redlock-operator.local/redis:7.0" };
-        let valkey_image = if external { "docker.io/valkey/valkey:8.0" } else { "redlock-operator.local/valkey:8.0" };
+        let member_image =
+            if external { redlock_operator::api::DEFAULT_IMAGE } else { "redlock-operator.local/valkey:8.1" };
+        let redis_image = if external { "docker.io/library/redis:7.2" } else { "redlock-operator.local/redis:7.0" };
         Ok(Self {
             client: Client::try_from(config.clone())?,
             config,
             faults,
             operator_namespace: env("REDLOCK_NAMESPACE", "redlock-system"),
+            member_image: env("MEMBER_IMAGE", member_image),
             redis_image: env("REDIS_IMAGE", redis_image),
-            valkey_image: env("VALKEY_IMAGE", valkey_image),
             redis_clock_image: "redlock-operator.local/redis-clock:7.0".into(),
             root: root.into(),
             kubectl,

@@ -259,7 +259,7 @@ async fn start(quorum: &Quorum, name: &str, client: &str, script: &str) -> anyho
     let secrets = bench.record::<Secret>(&secret).await?;
     secrets.until(START_LIMIT, "the client's Secret exists", |version| !version.gone).await?;
     let pods = bench.record::<Pod>(name).await?;
-    bench.create::<Pod>(pod(name, &secret, &bench.cluster.redis_image, script)).await?;
+    bench.create::<Pod>(pod(name, &secret, &bench.cluster.member_image, script)).await?;
     let ready = pods.until(START_LIMIT, "the pod is ready", |version| is_ready(&version.object)).await?;
     ensure!(!ready.gone, "pod {name} was deleted");
     Ok(())

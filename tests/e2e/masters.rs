@@ -248,7 +248,7 @@ impl Masters {
             "spec": {
                 "members": members,
                 "maxTTL": format!("{}ms", max_ttl.as_millis()),
-                "image": self.bench.cluster.redis_image,
+                "image": self.bench.cluster.member_image,
                 "keys": "Verbatim",
                 "tls": {"mode": "Disabled"},
                 "external": external.collect::<Vec<_>>(),

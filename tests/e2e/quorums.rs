@@ -159,7 +159,7 @@ pub(crate) fn manifest(bench: &Bench, name: &str, max_ttl: Duration) -> Value {
         "spec": {
             "members": 3,
             "maxTTL": format!("{}ms", max_ttl.as_millis()),
-            "image": bench.cluster.redis_image,
+            "image": bench.cluster.member_image,
             "tls": {"mode": "Disabled"},
             "clients": [{"name": "outside", "namespace": namespace, "keyPrefix": format!("{namespace}/")}],
         },

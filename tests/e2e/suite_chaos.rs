@@ -264,7 +264,7 @@ impl Scene {
         // All components share two cores, so a reply can take longer.
         wanted["spec"]["nodeTimeout"] = "100ms".into();
         let deployments: Recorder<Deployment> = bench.record("app").await?;
-        bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;
+        bench.create::<Deployment>(application("app", 3, &bench.cluster.member_image)).await?;
         let quorum = Arc::new(Quorum::ready_as(bench, wanted, MAX_TTL).await?);
         let available =
             |deployment: &Deployment| deployment.status.as_ref().and_then(|status| status.available_replicas);

@@ -34,7 +34,7 @@ const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operato
 async fn images(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     let operator = operators::image(cluster).await?;
     let mut settings = Vec::new();
-    for (value, image) in [("image", &operator), ("redis.image", &cluster.redis_image)] {
+    for (value, image) in [("image", &operator), ("redis.image", &cluster.member_image)] {
         let (repository, tag) = image.rsplit_once(':').with_context(|| format!("{image} has no tag"))?;
         settings.push(format!("{value}.repository={repository}"));
         settings.push(format!("{value}.tag={tag}"));

@@ -57,7 +57,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere watches::a_script_that_never_ends_is_ended_and_no_lock_is_lost,
     anywhere pods::members_are_spread_over_the_nodes,
     anywhere pods::a_drain_takes_one_member_at_a_time,
-    anywhere pods::valkey_members_vote_and_are_fenced_like_redis,
+    anywhere pods::redis_members_vote_and_are_fenced_like_valkey,
     anywhere deletion::a_quorum_made_again_under_its_name_gives_larger_tokens,
     anywhere membership::a_single_member_becomes_three_and_no_lock_is_lost_or_split,
     local membership::three_become_five_seven_and_three_with_a_killed_leader,

@@ -256,7 +256,8 @@ async fn admit(bench: &Bench, auth: &Auth, servers: &[Server]) -> anyhow::Result
 }
 
 async fn pod(bench: &Bench, name: &str, labels: Value, ip: &str) -> anyhow::Result<Pod> {
-    let container = json!({"name": "app", "image": bench.cluster.redis_image, "securityContext": container_security()});
+    let container =
+        json!({"name": "app", "image": bench.cluster.member_image, "securityContext": container_security()});
     let mut pod: Pod = bench
         .create(json!({"metadata": {"name": name, "labels": labels}, "spec": {"schedulerName": "nobody",
             "automountServiceAccountToken": false, "securityContext": pod_security(), "containers": [container]}}))

@@ -20,7 +20,7 @@ const SUPERVISOR: &str = "trap 'exit 0' TERM; while :; do redis-server --save ''
 pub(crate) async fn start(bench: &Bench) -> anyhow::Result<(Target, Vec<String>)> {
     let target = Target { pods: (0..3).map(|number| format!("plain-{number}")).collect(), supervised: true };
     for name in &target.pods {
-        bench.create::<Pod>(pod(name, &bench.cluster.redis_image)).await?;
+        bench.create::<Pod>(pod(name, &bench.cluster.member_image)).await?;
     }
     let mut urls = Vec::new();
     for name in &target.pods {

@@ -141,7 +141,7 @@ async fn pod(bench: &Bench) -> anyhow::Result<Value> {
                 "securityContext": pods::container_security(),
             }],
             "containers": [{
-                "name": MAIN, "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+                "name": MAIN, "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
                 "command": ["sh", "-c", APPLICATION], "securityContext": pods::container_security(),
             }],
         },

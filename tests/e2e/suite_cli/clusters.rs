@@ -90,7 +90,7 @@ fn cron_job(bench: &Bench, quorum: &str) -> Value {
                 "redlock-operator.io/on-wait-timeout": "Delete"}},
             "spec": {"suspend": true, "template": {"spec": {
                 "restartPolicy": "Never", "automountServiceAccountToken": false, "securityContext": pod_security(),
-                "containers": [{"name": "main", "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+                "containers": [{"name": "main", "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
                     "command": ["true"], "securityContext": container_security()}]}}}}},
     })
 }

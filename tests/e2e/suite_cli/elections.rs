@@ -51,7 +51,7 @@ async fn deploy(bench: &Bench) -> anyhow::Result<()> {
                         "command": ["/usr/local/bin/redlock"], "args": arguments, "securityContext": pods::container_security(),
                     }],
                     "containers": [{
-                        "name": "main", "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+                        "name": "main", "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
                         "command": ["sh", "-c", APPLICATION], "securityContext": pods::container_security(),
                     }],
                 },

@@ -39,7 +39,7 @@ fn job(bench: &Bench, name: &str, annotations: &[(&str, &str)], script: &str) ->
         "spec": {"suspend": true, "backoffLimit": 4, "template": {"metadata": {"labels": {"job": name}}, "spec": {
             "restartPolicy": "Never", "terminationGracePeriodSeconds": 6, "automountServiceAccountToken": false,
             "securityContext": pod_security(),
-            "containers": [{"name": "main", "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+            "containers": [{"name": "main", "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
                 "command": ["sh", "-c", script], "env": [{"name": "TOKEN", "valueFrom": token}],
                 "securityContext": container_security()}]}}},
     })

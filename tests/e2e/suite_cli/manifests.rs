@@ -31,7 +31,7 @@ async fn apply(bench: &Bench, name: &str) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(checkout().join("manifests/samples").join(name))?;
     ensure!(text.contains(PUBLISHED) && text.contains(APPLICATION), "{name} has other images");
     // The images of this cluster have only `redlock` and a shell. In particular they have no kubectl.
-    let text = text.replace(PUBLISHED, &image).replace(APPLICATION, &bench.cluster.redis_image);
+    let text = text.replace(PUBLISHED, &image).replace(APPLICATION, &bench.cluster.member_image);
     let text = text.replace("namespace: shop", &format!("namespace: {}", bench.namespace));
     let text = text.replace("shop/", &format!("{}/", bench.namespace));
     let role = format!("name: {}-holder", operators::NAME);

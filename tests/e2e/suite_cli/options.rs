@@ -94,7 +94,7 @@ async fn direct(bench: &Bench, how: &str) -> anyhow::Result<i64> {
     let command = [&run[..], files, &["--", "sh", "-c", "echo token $REDLOCK_TOKEN"]].concat();
     let from = json!([{"prefix": "REDLOCK_MEMBERS_", "secretRef": {"name": "q-client-outside"}}]);
     let main = json!({
-        "image": bench.cluster.redis_image, "command": command, "envFrom": if has_files { json!([]) } else { from },
+        "image": bench.cluster.member_image, "command": command, "envFrom": if has_files { json!([]) } else { from },
     });
     let mut pod = pods::with_command(bench, how, "q-client-outside", main).await?;
     pod["spec"]["automountServiceAccountToken"] = json!(false);
@@ -115,7 +115,7 @@ async fn direct(bench: &Bench, how: &str) -> anyhow::Result<i64> {
 ///
 /// The next leader of the election follows immediately.
 pub(crate) async fn a_release_hands_over_what_pods_hold(bench: Bench) -> anyhow::Result<()> {
-    let deployment = pods::application("app", 2, &bench.cluster.redis_image);
+    let deployment = pods::application("app", 2, &bench.cluster.member_image);
     bench.create::<k8s_openapi::api::apps::v1::Deployment>(deployment).await?;
     bench.kubectl(&["wait", "--for=condition=Available", "deployment/app", "--timeout=100s"]).await?;
     let list = bench.api::<Pod>().list(&kube::api::ListParams::default()).await?;

@@ -120,7 +120,7 @@ pub(crate) async fn an_election_whose_node_is_cut_off(bench: Bench) -> anyhow::R
 
 /// The test measures the time without a leader, from the end of a hold to the next one.
 pub(crate) async fn an_election_during_a_rolling_update(bench: Bench) -> anyhow::Result<()> {
-    bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;
+    bench.create::<Deployment>(application("app", 3, &bench.cluster.member_image)).await?;
     let rolled = ["rollout", "status", "deployment/app", "--timeout=120s"];
     bench.kubectl(&rolled).await?;
     let lock = Lock::create(&bench, election("leader", "app", TTL)).await?;

@@ -57,7 +57,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     async fn once(&self, block: &Block) -> anyhow::Result<String> {
-        let text = block.text.replace(PUBLISHED_CHART, &self.chart).replace(APPLICATION, &self.cluster.redis_image);
+        let text = block.text.replace(PUBLISHED_CHART, &self.chart).replace(APPLICATION, &self.cluster.member_image);
         ensure!(!text.contains("oci://"), "{}: another chart than the published one", block.heading);
         self.cluster.shell(&text).await.with_context(|| format!("{}:\n{text}", block.heading))
     }

@@ -41,7 +41,7 @@ pub(crate) fn worker(bench: &Bench, name: &str, app: &str, script: &str) -> Valu
 pub(crate) fn container(bench: &Bench, name: &str, script: &str) -> Value {
     json!({
         "name": name,
-        "image": bench.cluster.redis_image,
+        "image": bench.cluster.member_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sh", "-c", script],
         "securityContext": container_security(),

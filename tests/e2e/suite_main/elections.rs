@@ -75,7 +75,7 @@ pub(crate) async fn a_single_pod_leads_and_the_next_follows_in_three_seconds(ben
 /// Starts pods, one clearly before the others.
 async fn start_pods(bench: &Bench) -> anyhow::Result<Recorder<Deployment>> {
     let deployment = bench.record::<Deployment>("scheduler").await?;
-    bench.create::<Deployment>(application("scheduler", 1, &bench.cluster.redis_image)).await?;
+    bench.create::<Deployment>(application("scheduler", 1, &bench.cluster.member_image)).await?;
     deployment.until(PODS_LIMIT, "a pod is ready", |v| ready(&v.object) == 1).await?;
     bench.kubectl(&["scale", "deployment/scheduler", "--replicas=3"]).await?;
     deployment.until(PODS_LIMIT, "three pods are ready", |v| ready(&v.object) == 3).await?;

@@ -71,13 +71,13 @@ async fn evict(bench: &Bench, pod: &str) -> anyhow::Result<Result<(), String>> {
     Ok(if output.status.success() { Ok(()) } else { Err(text) })
 }
 
-pub(crate) async fn valkey_members_vote_and_are_fenced_like_redis(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn redis_members_vote_and_are_fenced_like_valkey(bench: Bench) -> anyhow::Result<()> {
     let mut manifest = manifest(&bench, "q", MAX_TTL);
-    manifest["spec"]["image"] = bench.cluster.valkey_image.clone().into();
+    manifest["spec"]["image"] = bench.cluster.redis_image.clone().into();
     let quorum = Quorum::ready_as(&bench, manifest, MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let version = bench.kubectl(&["exec", "q-1-0", "-c", "redis", "--", "redis-server", "--version"]).await?;
-    ensure!(version.contains("Valkey"), "the members run {version}");
+    ensure!(version.contains("Redis server v=7."), "the members run {version}");
     let mark = quorum.recorder.mark();
     bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
     let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);

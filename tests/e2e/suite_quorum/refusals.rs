@@ -39,7 +39,7 @@ pub(crate) async fn the_operator_may_delete_no_other_pods(bench: Bench) -> anyho
         .create::<Pod>(json!({
             "metadata": {"name": "bystander", "labels": labels},
             "spec": {"securityContext": pod_security(), "terminationGracePeriodSeconds": 1, "containers": [{
-                "name": "c", "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+                "name": "c", "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
                 "command": ["sleep", "3600"], "securityContext": container_security(),
             }]},
         }))

@@ -76,7 +76,7 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
     ensure!(message.contains("q-1 is next, when q-0 can vote again"), "{message}");
 
     let mark = quorum.recorder.mark();
-    bench.patch("rq", "q", &format!(r#"{{"spec":{{"image":"{}"}}}}"#, bench.cluster.redis_image)).await?;
+    bench.patch("rq", "q", &format!(r#"{{"spec":{{"image":"{}"}}}}"#, bench.cluster.member_image)).await?;
     quorum.member_until(mark, 0, RESTART_LIMIT, "is admitted with the old image", is_admitted).await?;
     settled_after(&quorum, mark, RESTART_LIMIT).await?;
     let after = pod_uids(&bench, 3).await?;
