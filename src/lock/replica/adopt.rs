@@ -62,12 +62,10 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
 /// Updates the table of holds from a watched lock. Returns false if its quorum has no session yet.
 fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) -> bool {
     let uid = lock.uid().unwrap_or_default();
-    // This comes first, because a watch that begins again can omit the end of the earlier hold.
-    holds.keep_only(&uid, holder_nonce(lock).as_ref());
     match hold_of(context, sessions, lock) {
         Published::Hold(hold) => holds.adopt(*hold, true),
         Published::Unknown => return false,
-        Published::Nothing => holds.keep_only(&uid, None),
+        Published::Nothing => holds.forget_published(&uid),
     }
     true
 }

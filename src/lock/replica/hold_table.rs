@@ -44,7 +44,7 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// Adds a hold to renew, or updates the settings of the hold with the same nonce.
+    /// Adds a hold to renew in place of an earlier one, or updates the settings of the hold with the same nonce.
     ///
     /// `published` is true if the watch has reported the hold. The watch will then also report its end.
     pub fn adopt(&self, mut hold: Hold, published: bool) {
@@ -69,12 +69,10 @@ impl Holds {
         self.table.lock().remove(uid);
     }
 
-    /// Drops a published hold if the status names another one or none (`named`).
-    ///
-    /// A grant that is still being published stays.
-    pub fn keep_only(&self, uid: &str, named: Option<&Nonce>) {
+    /// Drops a lock's hold, unless it is a grant that is still being published.
+    pub fn forget_published(&self, uid: &str) {
         let mut table = self.table.lock();
-        if table.get(uid).is_some_and(|hold| hold.published && named != Some(&hold.terms.nonce)) {
+        if table.get(uid).is_some_and(|hold| hold.published) {
             table.remove(uid);
         }
     }

@@ -157,7 +157,7 @@ fn a_hold_that_a_majority_refused_is_not_adopted_again() {
 fn a_grant_being_published_survives_a_cache_that_lags() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
-    holds.keep_only("uid", None);
+    holds.forget_published("uid");
     assert!(holds.get("uid", &nonce(1)).is_some());
     holds.forget_unpublished();
     assert!(holds.get("uid", &nonce(1)).is_none());
@@ -215,10 +215,9 @@ fn a_refusal_of_an_earlier_hold_does_not_end_the_present_one() {
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, at(3_010));
     assert!(holds.of(&naming(1)).unwrap().refused);
     assert_eq!(holds.of(&naming(2)), None);
-    holds.keep_only("uid", Some(&nonce(1)));
-    assert!(holds.has("uid"));
-    holds.keep_only("uid", Some(&nonce(2)));
-    assert!(!holds.has("uid"), "the watch omitted its end and reported the next hold");
+    holds.adopt(hold(2, 12_000, 15_000), true);
+    assert!(!holds.of(&naming(2)).unwrap().refused, "the watch omitted the first one's end and reported the next hold");
+    assert_eq!(holds.of(&naming(1)), None);
 }
 
 #[test]

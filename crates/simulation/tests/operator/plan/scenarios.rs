@@ -21,8 +21,8 @@ pub(crate) struct Scenario {
 
 pub(crate) const SCENARIOS: [Scenario; 3] = [
     // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and members refuse
-    // standby 0 for the former one. The API server forgets its history, so the standby lists the new hold after its
-    // published validity has ended. The refusals of the former hold must not affect the new one.
+    // standby 0 for the former one. The API server forgets its history, so the standby lists the new hold and never
+    // observes the end of the former one. Its refusals must not affect the new hold.
     Scenario { name: "a standby that missed a change of holders", replicas: 3, faults: missed_change },
     // Standby 0 does not reach the members for longer than a ttl, while the leader renews a lock that publishes only
     // transitions. After a healthy period the leader dies.
