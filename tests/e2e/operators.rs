@@ -12,6 +12,10 @@ use crate::{cluster::Cluster, record::Recorder};
 pub(crate) const NAME: &str = "redlock-operator";
 /// The number of replicas on the local cluster.
 pub(crate) const REPLICAS: usize = 2;
+/// The chart's memory limit of a replica in MiB, which is enough for the 10,000 locks of one namespace.
+pub(crate) const MEMORY_LIMIT: u64 = 256;
+/// The limit for 20,000 locks in two namespaces, as docs/installation.md computes it.
+pub(crate) const LARGER_LIMIT: u64 = 456;
 /// The label selector of its pods.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=redlock-operator";
 /// Another replica leads within this time after any fault of the earlier leader.
@@ -131,6 +135,17 @@ pub(crate) async fn scale(cluster: &Cluster, replicas: usize) -> anyhow::Result<
         return cluster.kubectl(&gone).await.map(drop);
     }
     all_available(cluster).await
+}
+
+/// Runs a test with [`LARGER_LIMIT`], and restores the chart's limit afterwards, even if the test fails.
+pub(crate) async fn with_larger_limit<T>(
+    cluster: &Cluster,
+    test: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    cluster.deploy_with(&[&format!("resources.limits.memory={LARGER_LIMIT}Mi")]).await?;
+    let result = test.await;
+    cluster.deploy().await?;
+    result
 }
 
 /// Resident memory of the operator's processes on this machine, in KiB.

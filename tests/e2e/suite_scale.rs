@@ -1,10 +1,11 @@
-//! As many locks in one namespace as the chart allows, with the chart's memory limit.
+//! As many locks in a namespace as the chart allows, with the documented memory limit.
 
-mod restarts;
+pub(crate) mod restarts;
 
 use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
     local restarts::quiet_locks_outlive_every_restart,
     local restarts::published_locks_outlive_every_restart,
+    local restarts::two_full_namespaces_outlive_every_restart,
 ];

@@ -4,10 +4,7 @@ use std::{fmt, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams},
-};
+use kube::{Api, ResourceExt, api::DeleteParams};
 use redlock_operator::api::DistributedLock;
 use serde_json::json;
 
@@ -16,9 +13,10 @@ use crate::{
     cluster::checkout,
     figures::median,
     locks::{Lock, claim, is_held},
-    operators, poll,
+    operators,
     record::Recorder,
     runner::{Test, tests},
+    suite_scale::restarts::delete_namespace,
     suite_tenants::shares::{create_all, until_all},
 };
 
@@ -30,8 +28,9 @@ pub(crate) const TESTS: &[Test] = tests![
 /// The row of the table with the cost of one lock in memory.
 const MEMORY: &str = "memory";
 const TABLE: &str = "docs/sizing.tsv";
-/// The chart's limit for a namespace is 10,000 locks.
-const TRANSITIONS: [usize; 3] = [100, 1_000, 10_000];
+const TRANSITIONS: [usize; 4] = [100, 1_000, 10_000, 20_000];
+/// The chart's limit for a namespace. More locks are in a second namespace.
+const FULL: usize = 10_000;
 /// The numbers of published locks.
 ///
 /// With this `ttl`, 10,000 published locks need 500 writes a second. That is too much for an API server on two cores.
@@ -44,11 +43,11 @@ const ALL_HELD: Duration = Duration::from_secs(900);
 ///
 /// A new leader lists all locks before it grants one.
 const LEADER_LIMIT: Duration = Duration::from_secs(60);
-const NAMESPACE_GONE: Duration = Duration::from_secs(900);
 
 /// Measures each number of locks, and compares the memory of one lock with docs/sizing.tsv.
 pub(crate) async fn a_held_lock_costs_what_the_table_says(bench: Bench) -> anyhow::Result<()> {
-    let cells = measure(&bench, "Transitions", &TRANSITIONS).await?;
+    let measured = measure(&bench, "Transitions", &TRANSITIONS);
+    let cells = operators::with_larger_limit(&bench.cluster, measured).await?;
     let (fixed, each) = line(&cells).context("two numbers of locks make a line")?;
     println!("         memory of the leader: {fixed:.1} MiB + {each:.1} KiB for each lock");
     if keep(&cells, Some((fixed, each)))? {
@@ -119,19 +118,25 @@ impl fmt::Display for Cell {
 async fn measure(bench: &Bench, validity: &'static str, numbers: &[usize]) -> anyhow::Result<Vec<Cell>> {
     let (mut cells, mut before) = (Vec::new(), 0);
     bench
-        .beside("sizing", async |many| {
-            for number in numbers {
-                let granted = hold(many, validity, before, *number).await?;
-                cells.push(cell(bench, validity, *number, granted).await?);
-                before = *number;
-            }
-            delete(many).await
+        .beside("sizing", async |first| {
+            first
+                .beside("sizing-more", async |second| {
+                    for number in numbers {
+                        let many = if before < FULL { first } else { second };
+                        let granted = hold(many, validity, before, *number).await?;
+                        cells.push(cell(bench, validity, *number, granted).await?);
+                        before = *number;
+                    }
+                    delete_namespace(second).await
+                })
+                .await?;
+            delete_namespace(first).await
         })
         .await?;
     Ok(cells)
 }
 
-/// Adds locks until there are `number`, and returns the grants per second.
+/// Adds locks to a namespace until there are `number` in both, and returns the grants per second.
 async fn hold(bench: &Bench, validity: &str, before: usize, number: usize) -> anyhow::Result<f64> {
     let many = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
     let began = bench.now();
@@ -142,7 +147,7 @@ async fn hold(bench: &Bench, validity: &str, before: usize, number: usize) -> an
         lock
     };
     create_all(&bench.api(), number - before, lock).await?;
-    until_all(&many, number, ALL_HELD, is_held).await?;
+    until_all(&many, number - before / FULL * FULL, ALL_HELD, is_held).await?;
     Ok((number - before) as f64 / bench.now().since(began).as_secs_f64())
 }
 
@@ -243,13 +248,4 @@ fn line(cells: &[Cell]) -> Option<(f64, f64)> {
     let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
     let slope = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / spread;
     (points.len() > 1).then_some((y - slope * x, slope * 1024.0))
-}
-
-/// Deletes the namespace of many locks, which takes longer than the limit at the end of a test.
-async fn delete(bench: &Bench) -> anyhow::Result<()> {
-    bench.kubectl(&["delete", "namespace", &bench.namespace, "--wait=false"]).await?;
-    let locks: Api<DistributedLock> = bench.api();
-    let left =
-        || async { Ok(locks.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty().then_some(())) };
-    poll::until(NAMESPACE_GONE, "all locks of the namespace are gone", left).await
 }

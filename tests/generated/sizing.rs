@@ -22,11 +22,14 @@ const RIGHT: f64 = 740.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 300.0;
 /// MiB at the top of the picture.
-const MOST: f64 = 320.0;
+const MOST: f64 = 512.0;
 /// Locks at the right of the picture.
-const LOCKS: f64 = 10_000.0;
-/// The memory limit of the chart, in MiB.
+const LOCKS: f64 = 20_000.0;
+/// The memory limit of the chart, in MiB, which is enough for this number of locks.
 const LIMIT: f64 = 256.0;
+const ENOUGH: f64 = 10_000.0;
+/// The limit for all locks of the picture, as docs/installation.md computes it.
+const LARGER_LIMIT: f64 = 456.0;
 
 /// Leaders are circles and other replicas are crosses, so the picture is readable without colour.
 const STYLE: &str = "<style>text{font:13px sans-serif;fill:#222}path,circle{fill:none;stroke:#1f3a5f;stroke-width:1.5}.axis{stroke:#ccc}
@@ -75,14 +78,20 @@ fn picture((fixed, each): (f64, f64), rows: &[Row<'_>]) -> String {
         writeln!(svg, r#"<path class="axis" d="M{LEFT} {y:.1}H{RIGHT}"/>"#).unwrap();
         write_text(&mut svg, (LEFT - 8.0, y + 4.0), "", "end", &format!("{memory} MiB"));
     }
-    for locks in (0..=LOCKS as u32).step_by(2_500) {
+    for locks in (0..=LOCKS as u32).step_by(5_000) {
         write_text(&mut svg, (at(f64::from(locks), 0.0).0, BOTTOM + 18.0), "", "middle", &format!("{locks} locks"));
     }
     let ((x0, y0), (x1, y1)) = (at(0.0, fixed), at(LOCKS, fixed + each * LOCKS / 1024.0));
     writeln!(svg, r#"<path d="M{x0:.1} {y0:.1}L{x1:.1} {y1:.1}"/>"#).unwrap();
-    let (_, limit) = at(0.0, LIMIT);
-    writeln!(svg, r#"<path class="limit" d="M{LEFT} {limit:.1}H{RIGHT}"/>"#).unwrap();
-    write_text(&mut svg, (LEFT + 8.0, limit - 6.0), "", "start", "limit of the chart");
+    let ((enough, limit), (_, larger)) = (at(ENOUGH, LIMIT), at(LOCKS, LARGER_LIMIT));
+    writeln!(svg, r#"<path class="limit" d="M{LEFT} {limit:.1}H{enough:.1}L{RIGHT} {larger:.1}"/>"#).unwrap();
+    write_text(
+        &mut svg,
+        (LEFT + 8.0, limit - 6.0),
+        "",
+        "start",
+        "limit of the chart, and the limit to set for more locks",
+    );
     for row in rows {
         let (x, leader) = at(row.number(1), row.number(3));
         writeln!(svg, r#"<circle cx="{x:.1}" cy="{leader:.1}" r="5"/>"#).unwrap();

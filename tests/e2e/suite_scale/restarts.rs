@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use kube::{Api, ResourceExt, api::DeleteParams};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
 use redlock_operator::api::DistributedLock;
 use serde_json::{Value, json};
 
@@ -23,24 +26,35 @@ const LOCKS: usize = 10_000;
 /// Locks of another namespace.
 const OTHERS: usize = 20;
 const TTL: Duration = Duration::from_secs(30);
-/// The limit of a replica's memory.
-///
-/// The chart's memory limit is 256Mi, which includes the pages of the program file.
-const MEMORY_LIMIT_KIB: u64 = 240 * 1024;
+/// The part of a replica's memory limit in MiB that is left for pages of the program file.
+const PROGRAM: u64 = 16;
 const ALL_HELD: Duration = Duration::from_secs(900);
 const NAMESPACE_GONE: Duration = Duration::from_secs(600);
 
 pub(crate) async fn quiet_locks_outlive_every_restart(bench: Bench) -> anyhow::Result<()> {
-    outlive(bench, "Transitions").await
+    outlive(&bench, "Transitions", operators::MEMORY_LIMIT).await
 }
 
 pub(crate) async fn published_locks_outlive_every_restart(bench: Bench) -> anyhow::Result<()> {
-    outlive(bench, "Published").await
+    outlive(&bench, "Published", operators::MEMORY_LIMIT).await
+}
+
+/// Does the same beside a second namespace with as many locks, with a larger memory limit.
+pub(crate) async fn two_full_namespaces_outlive_every_restart(bench: Bench) -> anyhow::Result<()> {
+    let limit = operators::LARGER_LIMIT;
+    let test = bench.beside("scale-more", async |more| {
+        let held = fill(more, "Transitions").await?;
+        outlive(&bench, "Transitions", limit).await?;
+        check_kept(&held)?;
+        report(&bench, limit, "before the second namespace is deleted").await?;
+        delete_namespace(more).await
+    });
+    operators::with_larger_limit(&bench.cluster, test).await
 }
 
 /// Takes the locks, replaces replicas in three ways, and deletes the namespace.
-async fn outlive(bench: Bench, validity: &'static str) -> anyhow::Result<()> {
-    let count = std::env::var("LOCKS").ok().and_then(|text| text.parse().ok()).unwrap_or(LOCKS);
+async fn outlive(bench: &Bench, validity: &'static str, limit: u64) -> anyhow::Result<()> {
+    let count = count();
     bench
         .beside("scale-others", async |others| {
             let mut held = Vec::new();
@@ -51,39 +65,57 @@ async fn outlive(bench: Bench, validity: &'static str) -> anyhow::Result<()> {
             for lock in &held {
                 lock.held(SOON).await?;
             }
-            let many = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
-            let locks: Api<DistributedLock> = bench.api();
             let began = bench.now();
-            create_all(&locks, count, |number| lock(number, validity)).await?;
-            until_all(&many, count, ALL_HELD, is_held).await?;
+            let many = fill(bench, validity).await?;
             bench.figures.add(&format!("{count} {validity} locks: all held"), bench.now().since(began));
-            report(&bench, "while they are held").await?;
+            report(bench, limit, "while they are held").await?;
             measure(others, &format!("apply -> Held beside {count} {validity} locks"), "held").await?;
 
             let leader = operators::leader(&bench.cluster).await?;
-            delete(&bench, &[leader.pod]).await?;
-            report(&bench, "after the restart of the leader").await?;
+            delete(bench, &[leader.pod]).await?;
+            report(bench, limit, "after the restart of the leader").await?;
             let all: Vec<_> = operators::pods(&bench.cluster).await?.iter().map(ResourceExt::name_any).collect();
-            delete(&bench, &all).await?;
-            report(&bench, "after the restart of all replicas at once").await?;
+            delete(bench, &all).await?;
+            report(bench, limit, "after the restart of all replicas at once").await?;
             operators::roll(&bench.cluster).await?;
             operators::all_available(&bench.cluster).await?;
-            report(&bench, "after a rolling update").await?;
-            check_kept(&many, count)?;
+            report(bench, limit, "after a rolling update").await?;
+            check_kept(&many)?;
 
             let began = bench.now();
             bench.kubectl(&["delete", "namespace", &bench.namespace, "--wait=false"]).await?;
             measure(others, &format!("apply -> Held while {count} {validity} locks are deleted"), "deleted").await?;
-            let left = || async { Ok(locks.list_metadata(&Default::default()).await?.items.is_empty().then_some(())) };
-            poll::until(NAMESPACE_GONE, "all locks of the namespace are gone", left).await?;
+            delete_namespace(bench).await?;
             bench.figures.add(&format!("{count} {validity} locks: deleted"), bench.now().since(began));
-            report(&bench, "after the namespace").await?;
+            report(bench, limit, "after the namespace").await?;
             for lock in &held {
                 check_never_lost(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
             }
             Ok(())
         })
         .await
+}
+
+/// The number of locks in a namespace.
+fn count() -> usize {
+    std::env::var("LOCKS").ok().and_then(|text| text.parse().ok()).unwrap_or(LOCKS)
+}
+
+/// Creates the locks of a namespace, and waits until all are held.
+async fn fill(bench: &Bench, validity: &str) -> anyhow::Result<Recorder<DistributedLock>> {
+    let many = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    create_all(&bench.api(), count(), |number| lock(number, validity)).await?;
+    until_all(&many, count(), ALL_HELD, is_held).await?;
+    Ok(many)
+}
+
+/// Deletes a namespace, and waits until its locks are gone, which takes longer than the limit at the end of a test.
+pub(crate) async fn delete_namespace(bench: &Bench) -> anyhow::Result<()> {
+    bench.kubectl(&["delete", "namespace", &bench.namespace, "--wait=false", "--ignore-not-found"]).await?;
+    let locks: Api<DistributedLock> = bench.api();
+    let left =
+        || async { Ok(locks.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty().then_some(())) };
+    poll::until(NAMESPACE_GONE, "all locks of the namespace are gone", left).await
 }
 
 fn lock(number: usize, validity: &str) -> Value {
@@ -105,18 +137,19 @@ async fn delete(bench: &Bench, pods: &[String]) -> anyhow::Result<()> {
 
 /// Checks that no container was ended and that all replicas are small.
 ///
-/// It prints their memory.
-async fn report(bench: &Bench, when: &str) -> anyhow::Result<()> {
+/// It prints their memory. `limit` is the memory limit of a replica in MiB.
+async fn report(bench: &Bench, limit: u64, when: &str) -> anyhow::Result<()> {
     let peaks = operators::peak_memory();
     println!("         {when}: memory of the replicas {:?} KiB, {peaks:?} at most", operators::memory());
-    ensure!(peaks.iter().all(|peak| *peak < MEMORY_LIMIT_KIB), "{when}: the replicas took {peaks:?} KiB");
+    ensure!(peaks.iter().all(|peak| *peak < (limit - PROGRAM) * 1024), "{when}: the replicas took {peaks:?} KiB");
     let restarts = operators::restarts(&bench.cluster).await?;
     ensure!(restarts.iter().all(|(_, restarts)| *restarts == 0), "{when}: containers were restarted: {restarts:?}");
     Ok(())
 }
 
 /// Checks that each lock has had one hold, and has it.
-fn check_kept(many: &Recorder<DistributedLock>, count: usize) -> anyhow::Result<()> {
+fn check_kept(many: &Recorder<DistributedLock>) -> anyhow::Result<()> {
+    let count = count();
     let newest: std::collections::BTreeMap<_, _> =
         many.versions().into_iter().map(|version| (version.object.name_any(), version.object)).collect();
     let kept = |lock: &&DistributedLock| is_held(lock) && status(lock).transitions == 1;
