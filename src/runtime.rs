@@ -12,5 +12,6 @@ pub mod limits;
 pub mod metrics;
 pub mod node_watch;
 pub mod panics;
+pub mod reconciles;
 pub mod scope;
 pub mod settings;

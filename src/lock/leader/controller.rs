@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use kube::ResourceExt;
-use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{Config, Controller};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
@@ -26,6 +24,7 @@ use crate::runtime::context::Context;
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
+use crate::runtime::reconciles::{self, Action};
 
 /// The pause after the first panic. It doubles with each later one in a row.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -36,12 +35,7 @@ const AFTER_PANICS: Duration = Duration::from_secs(600);
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
     let leader = Arc::new(LeaderContext::new(context.clone(), sessions, holds.clone(), term.clone()));
     default::begin(&context, &leader.store);
-    let controller = Controller::for_shared_stream(stream::pending(), context.locks.store())
-        // A lock that waits for a mutex or a slot costs little, and must not delay other locks.
-        .with_config(Config::default().concurrency(0))
-        .reconcile_on(triggers(&leader))
-        .run(handle, error_policy, leader.clone());
-    let controlled = controller.for_each(|_outcome| std::future::ready(()));
+    let controlled = reconciles::run(triggers(&leader), |lock| handle(lock, leader.clone()));
     let scope = &context.replica.settings.locks;
     let working = async {
         tokio::select! {
@@ -56,12 +50,21 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
     holds.forget_unpublished();
 }
 
+/// Reconciles one lock, and chooses the pause after an error.
+async fn handle(reference: ObjectRef<DistributedLock>, leader: Arc<LeaderContext>) -> Action {
+    let Some(lock) = leader.context.locks.get(&reference) else { return Action::await_change() };
+    match attempt(&lock, &leader).await {
+        Ok(action) => action,
+        Err(error) => after_error(&reference, &error, &leader),
+    }
+}
+
 /// Reconciles one lock. A panic delays only this lock, and its hold is still renewed.
 ///
 /// The pause before the next attempt doubles with each panic.
-async fn handle(lock: Arc<DistributedLock>, leader: Arc<LeaderContext>) -> Result<Action, Error> {
+async fn attempt(lock: &DistributedLock, leader: &LeaderContext) -> Result<Action, Error> {
     let uid = lock.uid().unwrap_or_default();
-    if let Ok(handled) = caught(reconcile_or_reread(&leader, &lock)).await {
+    if let Ok(handled) = caught(reconcile_or_reread(leader, lock)).await {
         leader.panics.lock().remove(&uid);
         return handled;
     }
@@ -74,7 +77,7 @@ async fn handle(lock: Arc<DistributedLock>, leader: Arc<LeaderContext>) -> Resul
     // During the pause the lock does not block other locks on its key.
     let reason = WaitReason { message: HeldMessage::Fault, retry_after: Some(after_panics(count)) };
     leader.memory.postpone(&uid, reason, leader.members.now());
-    let _panics_too = caught(async { leader.peers.nudge_others(&lock) }).await;
+    let _panics_too = caught(async { leader.peers.nudge_others(lock) }).await;
     Err(Error::Panicked(count))
 }
 
@@ -99,10 +102,9 @@ async fn reconcile_or_reread(leader: &LeaderContext, lock: &DistributedLock) -> 
     }
 }
 
-fn error_policy(lock: Arc<DistributedLock>, error: &Error, leader: Arc<LeaderContext>) -> Action {
+fn after_error(lock: &ObjectRef<DistributedLock>, error: &Error, leader: &LeaderContext) -> Action {
     let metrics = &leader.context.metrics;
     metrics.count(&metrics.reconcile_errors, "lock");
-    let lock = ObjectRef::from_obj(&*lock);
     match error {
         Error::Write(RequestError::Conflict) => Action::requeue(AFTER_CONFLICT),
         Error::Write(RequestError::Gone) => Action::await_change(),

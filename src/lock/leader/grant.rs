@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
@@ -28,6 +27,7 @@ use crate::redlock::{
     Acquire, AcquireRequest, Grant, LockKey, LockValue, Nonce, Occupant, ValueSigner, is_silence, jittered,
 };
 use crate::runtime::metrics::Metrics;
+use crate::runtime::reconciles::Action;
 use crate::time::{Boottime, ClockOffset};
 
 /// The pause while the quorum is not connected, or no candidate answers.

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::runtime::controller::Action;
-
 use crate::api::DistributedLock;
 use crate::api::conditions::beginning;
 use crate::api::requests::RequestError;
 use crate::lock::model::refusal::Refusal;
+use crate::runtime::reconciles::Action;
 
 /// The pause after a conflict, when the newest version has been read.
 pub(super) const AFTER_CONFLICT: Duration = Duration::from_millis(20);

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
@@ -26,6 +25,7 @@ use crate::lock::model::status::{Draft, Granted, full_name};
 use crate::lock::replica::access::Access;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{Grant, LockKey, LockValue, Nonce};
+use crate::runtime::reconciles::Action;
 use crate::time::{Boottime, UnixMillis};
 
 /// The pause before the read that settles the outcome of a status write.

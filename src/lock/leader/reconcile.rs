@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use kube::ResourceExt;
-use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
@@ -21,6 +20,7 @@ use crate::lock::model::status::Draft;
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
 use crate::runtime::fair_queue::Class;
+use crate::runtime::reconciles::Action;
 
 /// Maximum number of steps in one reconcile.
 ///

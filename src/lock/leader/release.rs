@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
 use kube::{Api, Client, ResourceExt};
 
@@ -30,6 +29,7 @@ use crate::lock::model::status::{Draft, full_name};
 use crate::lock::model::verdict;
 use crate::lock::replica::access::Access;
 use crate::redlock::Occupant;
+use crate::runtime::reconciles::Action;
 
 /// The object after a write.
 type Written = Result<Arc<DistributedLock>, Error>;

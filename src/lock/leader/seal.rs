@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use kube::runtime::controller::Action;
 
 use super::member_access::{HoldKey, MemberAccess};
 use super::memory::Memory;
@@ -14,6 +13,7 @@ use crate::lock::model::delay::{left_of_delay, lock_delay};
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::status::is_unconfirmed;
 use crate::redlock::{AcquireRequest, Seal};
+use crate::runtime::reconciles::Action;
 use crate::time::Boottime;
 
 /// The pause before another attempt to seal a key.

@@ -18,7 +18,7 @@ use crate::redlock::Nonce;
 use crate::time::Boottime;
 
 /// Renewals due within this time go together, as one pipeline to each member.
-const BATCH_WINDOW: Duration = Duration::from_millis(5);
+const BATCH_WINDOW: Duration = Duration::from_millis(25);
 /// Capacity of the queue of changed holds. A receiver that lags behind checks all locks.
 const NEWS_CAPACITY: usize = 4096;
 
