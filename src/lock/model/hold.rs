@@ -174,6 +174,7 @@ impl Hold {
     }
 
     fn settle_round(&mut self, outcome: Extend, now: Boottime) {
+        let is_first = self.won.is_none() || self.trouble.is_some();
         self.trouble = None;
         self.unanswered = match &outcome {
             Extend::NoQuorum { failures } => is_silence(failures),
@@ -187,7 +188,7 @@ impl Hold {
                 self.votes = Some(votes);
                 self.won = Some(started);
                 self.missing = missing;
-                self.due = started + self.terms.renew_interval;
+                self.due = started + if is_first { self.part_of_interval() } else { self.terms.renew_interval };
             }
             Extend::Refused { refusals } => {
                 self.trouble = Some(format!("{refusals} members say that the key is not ours"));
@@ -202,6 +203,15 @@ impl Hold {
                 self.due = self.retry(now);
             }
         }
+    }
+
+    /// A part of the interval, which differs between holds.
+    ///
+    /// A replica that starts renews all holds at the same time, and so does one that reaches the members again. This spreads their next
+    /// renewals over the interval.
+    fn part_of_interval(&self) -> Duration {
+        let [part, ..] = self.terms.nonce.bytes();
+        self.terms.renew_interval * (u32::from(part) + 1) / 256
     }
 
     /// The time of the next round after one without a majority. It is soon while the hold is valid.

@@ -50,7 +50,7 @@ fn a_hold_is_taken_when_it_is_due_and_only_once() {
 #[test]
 fn a_renewal_moves_validity_and_next_renewal_from_its_start() {
     let holds = Holds::default();
-    holds.adopt(hold(1, 3_000, 9_000), false);
+    holds.adopt(hold(1, 3_000, 9_000).granted(Votes { yes: 3, of: 3 }, at(0)), false);
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(11_800));
@@ -188,7 +188,7 @@ fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
 #[test]
 fn a_check_that_is_due_before_the_next_renewal_hastens_it() {
     let holds = Holds::default();
-    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.adopt(hold(1, 3_000, 9_000).granted(Votes { yes: 3, of: 3 }, at(0)), true);
     let renew = |from, check_by| {
         assert_eq!(holds.take_due(at(from)).len(), 1);
         holds.checked("uid", &nonce(1), check_by);
@@ -230,4 +230,33 @@ fn votes_count_until_a_restarted_member_could_vote_again() {
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     assert_eq!(votes(11_999), Some(Votes { yes: 3, of: 3 }));
     assert_eq!(votes(12_000), None, "the processes that voted have possibly ended");
+}
+
+#[test]
+fn renewals_that_began_together_are_spread_over_the_interval() {
+    let dues = |prepare: fn(&Holds, u8)| {
+        let due = |byte| {
+            let holds = Holds::default();
+            holds.adopt(hold(byte, 3_000, 9_000), true);
+            prepare(&holds, byte);
+            holds.settle("uid", &nonce(byte), renewed(6_000, 14_800), at(6_010));
+            holds.next_due().unwrap()
+        };
+        [0, 63, 127, 191, 255].map(due)
+    };
+    let spread = [6_011.719, 6_750.0, 7_500.0, 8_250.0, 9_000.0]
+        .map(|due| Boottime::new(Duration::from_secs_f64(due / 1_000.0)));
+    let apart = |dues: [Boottime; 5]| {
+        dues.iter()
+            .zip(spread)
+            .all(|(due, wanted)| due.since(wanted).max(wanted.since(*due)) < Duration::from_millis(1))
+    };
+    assert!(apart(dues(|_, _| ())), "a replica that starts renews all holds at once");
+    let renewed_before = |holds: &Holds, byte| holds.settle("uid", &nonce(byte), renewed(3_000, 11_800), at(3_010));
+    assert_eq!(dues(renewed_before), [at(9_000); 5]);
+    let silent_before = |holds: &Holds, byte| {
+        holds.settle("uid", &nonce(byte), renewed(3_000, 11_800), at(3_010));
+        holds.settle("uid", &nonce(byte), Extend::NoQuorum { failures: vec![] }, at(5_900));
+    };
+    assert!(apart(dues(silent_before)), "it renews all holds at once when the members answer again");
 }
