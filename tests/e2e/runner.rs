@@ -18,7 +18,9 @@ use crate::{
 };
 
 /// The timeout of a test, in addition to its given time.
-const TEST_LIMIT: Duration = Duration::from_secs(600);
+pub(crate) const TEST_LIMIT: Duration = Duration::from_secs(600);
+/// The timeout of a `long` test, which makes and deletes thousands of locks.
+pub(crate) const LONG_TEST_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The length of tests with a configurable duration: `CHAOS_SECONDS`.
 pub(crate) fn given_time() -> Duration {
@@ -32,21 +34,26 @@ pub(crate) struct Test {
     pub(crate) name: &'static str,
     /// Whether it injects faults that only the local cluster offers.
     pub(crate) needs_local: bool,
+    /// Its timeout, in addition to its given time.
+    pub(crate) limit: Duration,
     /// The test itself.
     pub(crate) run: fn(Bench) -> BoxFuture<'static, anyhow::Result<()>>,
 }
 
-/// A list of tests from the paths of async functions, which name them.
+/// A list of tests from the paths of async functions, which name them. `local` and `long` tests need the local cluster.
 macro_rules! tests {
     ($($kind:ident $module:ident::$name:ident),+ $(,)?) => {
         &[$($crate::runner::Test {
             name: stringify!($name),
             needs_local: $crate::runner::tests!(@ $kind),
+            limit: $crate::runner::tests!(@@ $kind),
             run: |bench| Box::pin($module::$name(bench)),
         }),+]
     };
     (@ anywhere) => { false };
-    (@ local) => { true };
+    (@ $local:ident) => { true };
+    (@@ long) => { $crate::runner::LONG_TEST_LIMIT };
+    (@@ $short:ident) => { $crate::runner::TEST_LIMIT };
 }
 pub(crate) use tests;
 
@@ -126,7 +133,7 @@ async fn attempt(test: &Test, bench: &Bench, votes: bool) -> anyhow::Result<()> 
     }
     let running = tokio::spawn((test.run)(bench.clone()));
     let stop = running.abort_handle();
-    let limit = TEST_LIMIT + given_time();
+    let limit = test.limit + given_time();
     let result = match timeout(limit, running).await {
         Ok(joined) => joined.unwrap_or_else(|panic| Err(anyhow!("{panic}"))),
         Err(_elapsed) => Err(anyhow!("not done in {limit:?}")),

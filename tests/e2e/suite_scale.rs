@@ -5,7 +5,7 @@ pub(crate) mod restarts;
 use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
-    local restarts::quiet_locks_outlive_every_restart,
-    local restarts::published_locks_outlive_every_restart,
-    local restarts::two_full_namespaces_outlive_every_restart,
+    long restarts::quiet_locks_outlive_every_restart,
+    long restarts::published_locks_outlive_every_restart,
+    long restarts::two_full_namespaces_outlive_every_restart,
 ];

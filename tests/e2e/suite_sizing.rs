@@ -21,8 +21,8 @@ use crate::{
 };
 
 pub(crate) const TESTS: &[Test] = tests![
-    local self::a_held_lock_costs_what_the_table_says,
-    local self::a_published_lock_costs_writes,
+    long self::a_held_lock_costs_what_the_table_says,
+    long self::a_published_lock_costs_writes,
 ];
 
 /// The row of the table with the cost of one lock in memory.

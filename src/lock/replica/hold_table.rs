@@ -44,7 +44,7 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// Adds a hold to renew in place of an earlier one, or updates the settings of the hold with the same nonce.
+    /// Adds a hold in place of an earlier one, or updates the settings of the hold with the same nonce.
     ///
     /// `published` is true if the watch has reported the hold. The watch will then also report its end.
     pub fn adopt(&self, mut hold: Hold, published: bool) {
