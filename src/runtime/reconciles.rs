@@ -78,6 +78,8 @@ where
     }
 }
 
+/// Asks the scheduler for an object after a pause.
+#[expect(clippy::disallowed_methods, reason = "the scheduler of kube compares its times with this clock")]
 fn request<T>(message: T, after: Duration) -> ScheduleRequest<T> {
     ScheduleRequest { message, run_at: Instant::now() + after }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock_client::{BuildError, Client, Drift};
 use redlock_client::{MemberError, Unfit};
 
-use crate::{LONG, Server, TTL, servers, urls};
+use crate::{LONG, Server, TTL, free_port, servers, urls};
 
 async fn refused(urls: Vec<String>) -> BuildError {
     loop {
@@ -42,11 +42,17 @@ async fn a_server_that_can_hold_no_locks_is_refused() {
     let error = refused(urls(&servers[..1])).await;
     assert!(matches!(&error, BuildError::Member(_, MemberError::Unfit(Unfit::Evicts(_)))), "{error}");
     assert!(error.to_string().contains("set noeviction"), "{error}");
+    // Otherwise the replica writes the data of its master into a file in the current folder.
+    ask_all(&servers[1..2], "CONFIG SET repl-diskless-load swapdb").await;
     ask_all(&servers[1..2], &format!("REPLICAOF 127.0.0.1 {}", servers[2].port)).await;
     let error = refused(urls(&servers[1..2])).await;
     assert!(matches!(error, BuildError::Member(_, MemberError::Unfit(Unfit::Replica))), "{error}");
     let nodes = std::env::temp_dir().join(format!("redlock-nodes-{}", servers[0].port));
-    let cluster = Server::with(&["--cluster-enabled", "yes", "--cluster-config-file", nodes.to_str().unwrap()]).await;
+    // Without a port for the bus, the server takes its own port and 10,000, which can be too high.
+    let bus = free_port().to_string();
+    let options =
+        ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-config-file", nodes.to_str().unwrap()];
+    let cluster = Server::with(&options).await;
     let error = refused(urls(std::slice::from_ref(&cluster))).await;
     assert!(matches!(error, BuildError::Member(_, MemberError::Unfit(Unfit::Cluster))), "{error}");
     drop(cluster);

@@ -21,7 +21,7 @@ use std::time::Duration;
 use redlock_client::{Client, FencingToken, Guard, Held, LossCause, NotAcquired, Release};
 use tokio::time::timeout;
 
-use servers::{Server, servers, urls};
+use servers::{Server, free_port, servers, urls};
 
 const TTL: Duration = Duration::from_secs(20);
 /// A long timeout, since the machine can be busy.

@@ -10,6 +10,11 @@ use tokio::time::timeout;
 
 use super::LONG;
 
+/// A port that no process uses.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 /// A `redis-server` process.
 ///
 /// Dropping it ends the process.
@@ -26,8 +31,7 @@ impl Server {
 
     /// Starts a server with more options.
     pub(crate) async fn with(options: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::on_with(port, options).await
+        Self::on_with(free_port(), options).await
     }
 
     pub(crate) async fn on(port: u16) -> Self {
