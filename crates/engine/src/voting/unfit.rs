@@ -12,7 +12,8 @@ pub(super) fn unfit_reason(info: &[u8]) -> Option<Unfit> {
     let info = std::str::from_utf8(info).ok()?;
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let major = |version: &str| version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-    match field("redis_mode") {
+    // Valkey has another name for this field.
+    match field("redis_mode").or_else(|| field("server_mode")) {
         Some("sentinel") => return Some(Unfit::Sentinel),
         Some("cluster") => return Some(Unfit::Cluster),
         _ => {}
@@ -39,6 +40,7 @@ mod tests {
             ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n", None),
             ("redis_version:7.2.4\r\nredis_mode:sentinel\r\n", Some(Unfit::Sentinel)),
             ("redis_mode:cluster\r\nrole:slave\r\n", Some(Unfit::Cluster)),
+            ("redis_version:7.2.4\r\nserver_name:valkey\r\nserver_mode:cluster\r\n", Some(Unfit::Cluster)),
             ("redis_version:6.2.14\r\n", Some(Unfit::Old("6.2.14".to_owned()))),
             ("redis_version:7.0.15\r\nrole:slave\r\n", Some(Unfit::Replica)),
             ("role:master\r\nmaxmemory_policy:allkeys-lru\r\n", Some(Unfit::Evicts("allkeys-lru".to_owned()))),
