@@ -107,8 +107,17 @@ EOF
 # Make an image of Valkey, with its own C library. The programs have the names of Redis as links, as in Valkey's own image.
 image_valkey() {
   local fs loader lib program
-  "$ROOT/dev/redis.sh"
   fs=$(rootfs valkey)
+  if ! "$ROOT/dev/redis.sh"; then
+    warn "Valkey cannot be downloaded, so the members run this machine's Redis"
+    for program in cli server; do
+      program "$fs" "/usr/bin/redis-$program" "/usr/bin/redis-$program"
+      ln -s "redis-$program" "$fs/usr/bin/valkey-$program"
+    done
+    shell_tools "$fs"
+    save valkey "$MEMBER_IMAGE" 999:999 valkey-server
+    return
+  fi
   loader=$(redis_loader)
   # The interpreter that the programs name is a link to the loader.
   cp -P "$NEWER_REDIS"/usr/lib64/ld-linux-* "$fs/usr/lib64" 2>/dev/null || cp -P "$NEWER_REDIS"/usr/lib/ld-linux-* "$fs/usr/lib"

@@ -23,7 +23,7 @@ fetch() {
   printf 'deb %s %s main\n' "$archive" "$RELEASE" >"$apt/sources.list"
   options=(-q -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root
     -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt/cache"
-    -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
+    -o Acquire::Retries=3 -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
   apt-get "${options[@]}" update
   (cd "$apt" && apt-get "${options[@]}" download "${PACKAGES[@]}")
   for package in "$apt"/*.deb; do dpkg -x "$package" "$NEWER_REDIS"; done
