@@ -251,6 +251,7 @@ async fn a_client_cannot_lower_delete_read_or_overflow_the_counter() {
     let before = quorum.granted("k", &value).await.token;
     quorum.release("k", &value).await;
     let mut connection = quorum.servers[0].connect_as(client().name()).await;
+    let in_script = if quorum.servers[0].is_redis_7_0().await { "can't" } else { "no permissions" };
     for command in [
         "SET @ 1",
         "SET @ 9007199254740991",
@@ -283,10 +284,7 @@ async fn a_client_cannot_lower_delete_read_or_overflow_the_counter() {
         });
         let answer = cmd.query_async::<redis::Value>(&mut connection).await;
         let refused = answer.as_ref().err().map(|error| error.to_string().to_lowercase()).unwrap_or_default();
-        assert!(
-            ["noperm", "can't", "no permissions"].iter().any(|text| refused.contains(text)),
-            "{command}: {answer:?}"
-        );
+        assert!(refused.contains("noperm") || refused.contains(in_script), "{command}: {answer:?}");
     }
     let value = fresh_value();
     assert_eq!(quorum.granted("k", &value).await.token.get(), before.get() + 1, "the counter changed");

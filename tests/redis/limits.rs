@@ -125,14 +125,14 @@ async fn a_full_member_says_so_and_obeys_when_there_is_room() {
     let mut admin = server.admin().await;
     let load = admin.observe(&[]).await.unwrap().load;
     assert!(load.is_full(), "{load:?}");
-    // Extending and releasing the locks of other clients need no memory.
+    // A transaction of Redis 7.0 needs memory, and later servers run it. Extending and releasing the locks of other clients need none.
+    if server.is_redis_7_0().await {
+        assert_eq!(admin.close(LEADER, &[client()]).await, Err(MemberError::OutOfMemory));
+    }
     let mut other = server.connect_as(client().name()).await;
     let key = format!("{PREFIX}0");
     assert_eq!(redis::cmd("PEXPIRE").arg(&key).arg(6_000).query_async::<i64>(&mut other).await, Ok(1));
     assert_eq!(redis::cmd("DEL").arg(&key).query_async::<i64>(&mut other).await, Ok(1));
-    // Redis 7.0 refuses a transaction then, and later servers run it.
-    let closed = admin.close(LEADER, &[client()]).await;
-    assert!(matches!(closed, Err(MemberError::OutOfMemory) | Ok(GuardedOutcome::Done)), "{closed:?}");
     drop(stream);
     let mut admin = server.admin().await;
     // The values expire after 6 s, and the closed connection writes no more.

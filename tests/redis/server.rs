@@ -114,6 +114,11 @@ impl Server {
     }
 
     /// A connection of an ordinary Redis client.
+    /// Whether the server is Redis 7.0, whose answers differ from those of later servers.
+    pub(crate) async fn is_redis_7_0(&self) -> bool {
+        self.admin().await.observe(&[]).await.unwrap().version.starts_with("7.0.")
+    }
+
     pub(crate) async fn connect_as(&self, user: &str) -> redis::aio::MultiplexedConnection {
         self.try_connect_as(user).await.unwrap()
     }
