@@ -78,11 +78,16 @@ shell_tools() {
   done
 }
 
+# redis_programs FS: the programs of this machine's Redis.
+redis_programs() {
+  program "$1" /usr/bin/redis-server /usr/bin/redis-server
+  program "$1" /usr/bin/redis-cli /usr/bin/redis-cli
+}
+
 image_redis() {
   local fs
   fs=$(rootfs redis)
-  program "$fs" /usr/bin/redis-server /usr/bin/redis-server
-  program "$fs" /usr/bin/redis-cli /usr/bin/redis-cli
+  redis_programs "$fs"
   shell_tools "$fs"
   save redis "$REDIS_IMAGE" 999:999 redis-server
 }
@@ -106,18 +111,21 @@ EOF
 
 # Make an image of Valkey, with its own C library. The programs have the names of Redis as links, as in Valkey's own image.
 image_valkey() {
-  local fs loader lib program
+  local fs
   fs=$(rootfs valkey)
-  if ! "$ROOT/dev/redis.sh"; then
+  if "$ROOT/dev/redis.sh"; then
+    valkey_programs "$fs"
+  else
     warn "Valkey cannot be downloaded, so the members run this machine's Redis"
-    for program in cli server; do
-      program "$fs" "/usr/bin/redis-$program" "/usr/bin/redis-$program"
-      ln -s "redis-$program" "$fs/usr/bin/valkey-$program"
-    done
-    shell_tools "$fs"
-    save valkey "$MEMBER_IMAGE" 999:999 valkey-server
-    return
+    redis_programs "$fs"
   fi
+  shell_tools "$fs"
+  save valkey "$MEMBER_IMAGE" 999:999 redis-server
+}
+
+# valkey_programs FS: the programs of Valkey, with the libraries beside them, and links with the names of Redis.
+valkey_programs() {
+  local fs=$1 loader lib program
   loader=$(redis_loader)
   # The interpreter that the programs name is a link to the loader.
   cp -P "$NEWER_REDIS"/usr/lib64/ld-linux-* "$fs/usr/lib64" 2>/dev/null || cp -P "$NEWER_REDIS"/usr/lib/ld-linux-* "$fs/usr/lib"
@@ -129,8 +137,6 @@ image_valkey() {
       [[ -e $fs${lib#"$NEWER_REDIS"} ]] || install -D -m 0755 "$lib" "$fs${lib#"$NEWER_REDIS"}"
     done
   done
-  shell_tools "$fs"
-  save valkey "$MEMBER_IMAGE" 999:999 valkey-server
 }
 
 image_pause() {

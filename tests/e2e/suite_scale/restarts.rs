@@ -83,9 +83,9 @@ async fn outlive(bench: &Bench, validity: &'static str, limit: u64) -> anyhow::R
             check_kept(&many)?;
 
             let began = bench.now();
-            bench.kubectl(&["delete", "namespace", &bench.namespace, "--wait=false"]).await?;
+            begin_deletion(bench).await?;
             measure(others, &format!("apply -> Held while {count} {validity} locks are deleted"), "deleted").await?;
-            delete_namespace(bench).await?;
+            until_deleted(bench).await?;
             bench.figures.add(&format!("{count} {validity} locks: deleted"), bench.now().since(began));
             report(bench, limit, "after the namespace").await?;
             for lock in &held {
@@ -111,7 +111,15 @@ async fn fill(bench: &Bench, validity: &str) -> anyhow::Result<Recorder<Distribu
 
 /// Deletes a namespace, and waits until its locks are gone, which takes longer than the limit at the end of a test.
 pub(crate) async fn delete_namespace(bench: &Bench) -> anyhow::Result<()> {
-    bench.kubectl(&["delete", "namespace", &bench.namespace, "--wait=false", "--ignore-not-found"]).await?;
+    begin_deletion(bench).await?;
+    until_deleted(bench).await
+}
+
+async fn begin_deletion(bench: &Bench) -> anyhow::Result<()> {
+    bench.kubectl(&["delete", "namespace", &bench.namespace, "--wait=false"]).await.map(drop)
+}
+
+async fn until_deleted(bench: &Bench) -> anyhow::Result<()> {
     let locks: Api<DistributedLock> = bench.api();
     let left =
         || async { Ok(locks.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty().then_some(())) };
