@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use redlock_operator::api::{DEFAULT_QUORUM_ANNOTATION, MemberState, MemberStatus, RedisQuorum, conditions::is_true};
 use serde_json::{Value, json};
 
@@ -24,12 +27,43 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(150);
 /// Waits for the default quorum, which locks use if they name none.
 pub(crate) async fn default_is_ready(cluster: &Cluster) -> anyhow::Result<()> {
     let quorums: Api<RedisQuorum> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
-    let is_default =
-        |quorum: &RedisQuorum| quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true");
     let what = "a RedisQuorum that is annotated as the default, and Ready";
     let all = Recorder::labelled(quorums, "").await?;
     all.until(DEFAULT_LIMIT, what, |version| is_default(&version.object) && is_ready(version)).await?;
     Ok(())
+}
+
+/// Runs a test with another maxTTL of the default quorum, and restores the former one afterwards, even if the test fails.
+pub(crate) async fn with_default_max_ttl<T>(
+    cluster: &Cluster,
+    max_ttl: Duration,
+    test: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let quorums: Api<RedisQuorum> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
+    let list = quorums.list(&ListParams::default()).await?;
+    let quorum = list.into_iter().find(is_default).context("there is no default quorum")?;
+    let (name, former) = (quorum.name_any(), quorum.spec.max_ttl.get());
+    let set = async |ttl: Duration| {
+        let spec = json!({"spec": {"maxTTL": format!("{}ms", ttl.as_millis())}});
+        quorums.patch(&name, &PatchParams::default(), &Patch::Merge(spec)).await
+    };
+    set(max_ttl).await?;
+    let all = Recorder::labelled(quorums.clone(), "").await?;
+    let in_force = |version: &Version<RedisQuorum>| {
+        let status = version.object.status.as_ref();
+        version.object.name_any() == name
+            && status.and_then(|status| status.max_ttl_in_force).is_some_and(|ttl| ttl.get() == max_ttl)
+    };
+    let result = match all.until(START_LIMIT, "the maxTTL is in force", in_force).await {
+        Ok(_) => test.await,
+        Err(error) => Err(error),
+    };
+    set(former).await?;
+    result
+}
+
+fn is_default(quorum: &RedisQuorum) -> bool {
+    quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
 }
 
 /// Whether all members are admitted and nothing is in progress.
