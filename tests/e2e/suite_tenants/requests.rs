@@ -151,7 +151,7 @@ pub(crate) async fn a_user_who_breaks_a_lock_needs_the_permission_and_is_named(b
         let arguments = ["-n", &bench.namespace, "annotate", "dlock", "stuck", &why, &format!("--as={breaker}")];
         let output = bench.cluster.kubectl_output(&arguments, "").await?;
         let error = String::from_utf8_lossy(&output.stderr);
-        let says_what = format!("set the annotation to {breaker}: <reason>");
+        let says_what = format!("Set the annotation to {breaker}: <reason>");
         ensure!(!output.status.success() && error.contains(&says_what), "{value}: {error}");
     }
     let why = format!("redlock-operator.io/break={breaker}: it hangs");
