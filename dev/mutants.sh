@@ -4,7 +4,8 @@
 #
 #   fields.txt    a field of the API that the operator does not read, and seeds that find the violation. It needs no build.
 #   switched      a patch with the rule in its first line and the seeds in its second line. The changed code calls `mutants::on("NAME")`.
-#                 One build contains all of them. SCENARIO in place of seeds means the written histories.
+#                 One build contains all of them. SCENARIO in place of seeds means the written histories. A second line with `Test:`
+#                 names a unit test of the operator, for a pure decision.
 #   other patches a patch without this call. Each needs a build of the operator and of the simulation.
 #
 # A patch that no longer applies is a failure. If the named seeds find nothing, the script tries up to SEARCH (2000) seeds from the start of
@@ -35,6 +36,8 @@ build() { simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
 simulate() { simulation -- --exact seeds::no_seed_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
 histories() { simulation -- --exact seeds::no_written_history_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
 
+unit_test() { cargo test --package redlock-operator --locked --quiet --lib -- --exact "$1" >"$LOCAL/mutants/run.log" 2>&1; }
+
 # Print the first seeds of the last run that showed a violation.
 violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '; }
 
@@ -60,6 +63,15 @@ found() {
   return 1
 }
 
+# fails TEST: succeed if the test fails with the mutant, and passes without it.
+fails() {
+  if MUTANT='' unit_test "$1" && ! unit_test "$1" && grep -q "^test result: FAILED. 0 passed; 1 failed" "$LOCAL/mutants/run.log"; then
+    echo "    found by $1"
+    return 0
+  fi
+  return 1
+}
+
 failed=0
 passed=0
 fail() {
@@ -68,14 +80,17 @@ fail() {
 }
 # judge SEEDS: count a mutant as found or failed.
 judge() {
-  if found "$1"; then
+  local found=found
+  [[ $1 == *::* ]] && found=fails
+  if "$found" "$1"; then
     passed=$((passed + 1))
   else
-    fail "it survived: the simulation does not detect that this rule is missing"
+    fail "it survived: no test detects that this rule is missing"
   fi
 }
 wants() { ((${#names[@]} == 0)) || [[ " ${names[*]} " == *" $1 "* ]]; }
-seeds_of() { sed -n '2s/^Seeds://p' "$1"; }
+# seeds_of PATCH: print its seeds, or the name of its unit test.
+seeds_of() { sed -nE '2s/^(Seeds|Test): *//p' "$1"; }
 apply() { patch --quiet --forward --strip=1 --input="$1" --directory="$TREE"; }
 
 names=("$@")

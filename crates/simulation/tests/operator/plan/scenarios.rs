@@ -19,7 +19,7 @@ pub(crate) struct Scenario {
     faults: fn() -> Vec<(u64, Fault)>,
 }
 
-pub(crate) const SCENARIOS: [Scenario; 3] = [
+pub(crate) const SCENARIOS: [Scenario; 4] = [
     // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and members refuse
     // standby 0 for the former one. The API server forgets its history, so the standby lists the new hold and never
     // observes the end of the former one. Its refusals must not affect the new hold.
@@ -30,6 +30,9 @@ pub(crate) const SCENARIOS: [Scenario; 3] = [
     // One hold, and no replica reaches the API server for longer than its ttl. No event wakes the renewing task then,
     // so it needs a timer for the next renewal.
     Scenario { name: "a lone hold without an API server", replicas: 2, faults: outage },
+    // Two claims with different numbers of slots wait for the quorum, and the watches of the leader are late. The keys of
+    // the two numbers do not exclude each other on the members, so the leader must remember its first grant.
+    Scenario { name: "two numbers of slots and a late watch", replicas: 2, faults: late_watch },
 ];
 
 /// The history that `SCENARIO` names.
@@ -75,9 +78,12 @@ pub(super) fn electors(rng: &mut Rng) -> Vec<(At, Fault)> {
 
 /// A claim that publishes only transitions.
 fn claim() -> Fault {
-    let spec = json!({"key": "x/c", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
-        "claim": {"identity": "c"}});
-    lock("c", &spec)
+    lock("c", &claim_of("c"))
+}
+
+fn claim_of(identity: &str) -> Value {
+    json!({"key": "x/c", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
+        "claim": {"identity": identity}})
 }
 
 fn missed_change() -> Vec<(u64, Fault)> {
@@ -109,11 +115,22 @@ fn outage() -> Vec<(u64, Fault)> {
     vec![(9_000, claim()), (20_000, Fault::AtStandby(0, cut())), (20_100, Fault::AtLeader(cut()))]
 }
 
+fn late_watch() -> Vec<(u64, Fault)> {
+    let mut wide = claim_of("wide");
+    wide["slots"] = json!(2);
+    let lag = Fault::Lag { process: 0, by: 3_000_000, length: 30_000_000 };
+    vec![(2_000, claim()), (2_500, lock("wide", &wide)), (4_000, Fault::AtLeader(Box::new(lag)))]
+}
+
 impl Fault {
     /// The same fault at this process.
     pub(crate) fn at(&self, number: usize) -> Self {
         let mut fault = self.clone();
-        if let Self::Kill { process, .. } | Self::CutApi { process, .. } | Self::CutAll { process, .. } = &mut fault {
+        if let Self::Kill { process, .. }
+        | Self::CutApi { process, .. }
+        | Self::CutAll { process, .. }
+        | Self::Lag { process, .. } = &mut fault
+        {
             *process = number;
         }
         fault
