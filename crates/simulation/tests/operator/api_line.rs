@@ -240,9 +240,9 @@ impl World {
         let through = self.api.server.version();
         let drawn = hash(self.seed, [13, following.process as u64, following.watch.kind as u64, through]);
         let lag = 200 + drawn % 4_000 + if weather.lag == 0 { 0 } else { hash(drawn, [1]) % weather.lag };
-        let without_field = (self.now + lag).max(following.last);
-        following.last = without_field;
-        self.queue.push(without_field, Event::WatchShows { watch: id, through });
+        let at = (self.now + lag).max(following.last);
+        following.last = at;
+        self.queue.push(at, Event::WatchShows { watch: id, through });
     }
 
     pub(crate) fn watch_shows(&mut self, id: u64, through: u64) {
@@ -252,11 +252,11 @@ impl World {
         if weather.cut || weather.deaf || weather.deaf_to == Some(following.watch.kind) {
             return;
         }
-        let without_field = self.api.server.lines(&mut following.watch, through);
+        let read = self.api.server.lines(&mut following.watch, through);
         let is_lock = following.watch.kind == Kind::DistributedLock;
         let filtered = |line| if is_lock { blind::without_field(line) } else { line };
-        let delivered = without_field.lines.into_iter().all(|line| following.lines.send(Ok(filtered(line))).is_ok());
-        if without_field.end || !delivered || following.lines.is_closed() {
+        let delivered = read.lines.into_iter().all(|line| following.lines.send(Ok(filtered(line))).is_ok());
+        if read.end || !delivered || following.lines.is_closed() {
             self.api.watches.remove(&id);
         }
     }
