@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Output, Stdio},
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -35,9 +36,18 @@ pub(crate) struct Cluster {
     pub(crate) kubeconfig: PathBuf,
 }
 
+/// Cargo puts the program into the folder above that of the test programs.
+static REDLOCK: LazyLock<String> = LazyLock::new(|| {
+    let test = std::env::current_exe().unwrap_or_default();
+    let folder = test.ancestors().nth(2).unwrap_or(&test);
+    folder.join("redlock").to_string_lossy().into_owned()
+});
+
 /// The checkout with the local cluster: that of `cargo test`, or the one that built this program.
 pub(crate) fn checkout() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+    let package = std::env::var_os("CARGO_MANIFEST_DIR");
+    let package = package.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    package.ancestors().nth(2).unwrap_or(&package).to_owned()
 }
 
 fn env(name: &str, default: &str) -> String {
@@ -137,9 +147,9 @@ impl Cluster {
         self.run(&self.kubectl, arguments, input).await
     }
 
-    /// The path of the command `redlock` of this checkout.
+    /// The path of the command `redlock` that Cargo built for this profile.
     pub(crate) fn redlock_path(&self) -> &'static str {
-        env!("CARGO_BIN_EXE_redlock")
+        &REDLOCK
     }
 
     /// Runs that command and returns its output, whether or not it succeeded.
