@@ -26,7 +26,7 @@ const LOCKS: usize = 10_000;
 /// Locks of another namespace.
 const OTHERS: usize = 20;
 const TTL: Duration = Duration::from_secs(30);
-/// The `ttl` of published locks, whose status is written every half of it.
+/// The `ttl` of published locks, whose status is written every two thirds of it.
 ///
 /// With 30 s, 10,000 locks need 500 writes a second. That is too much for an API server on two cores.
 const PUBLISHED_TTL: Duration = Duration::from_secs(300);
