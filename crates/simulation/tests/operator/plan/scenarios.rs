@@ -19,7 +19,7 @@ pub(crate) struct Scenario {
     faults: fn() -> Vec<(u64, Fault)>,
 }
 
-pub(crate) const SCENARIOS: [Scenario; 4] = [
+pub(crate) const SCENARIOS: [Scenario; 5] = [
     // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and members refuse
     // standby 0 for the former one. The API server forgets its history, so the standby lists the new hold and never
     // observes the end of the former one. Its refusals must not affect the new hold.
@@ -33,6 +33,8 @@ pub(crate) const SCENARIOS: [Scenario; 4] = [
     // Two claims with different numbers of slots wait for the quorum, and the watches of the leader are late. The keys of
     // the two numbers do not exclude each other on the members, so the leader must remember its first grant.
     Scenario { name: "two numbers of slots and a late watch", replicas: 2, faults: late_watch },
+    // A claim names a pod that was replaced by another one with the same name. The present pod must not get the lock.
+    Scenario { name: "a claim that names a former pod", replicas: 2, faults: former_pod },
 ];
 
 /// The history that `SCENARIO` names.
@@ -120,6 +122,14 @@ fn late_watch() -> Vec<(u64, Fault)> {
     wide["slots"] = json!(2);
     let lag = Fault::Lag { process: 0, by: 3_000_000, length: 30_000_000 };
     vec![(2_000, claim()), (2_500, lock("wide", &wide)), (4_000, Fault::AtLeader(Box::new(lag)))]
+}
+
+fn former_pod() -> Vec<(u64, Fault)> {
+    let meta = json!({"name": "worker", "labels": {"app": "led"}});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [{"name": "app"}]}});
+    let mut former = claim_of("");
+    former["claim"] = json!({"podName": "worker", "podUID": "00000000-0000-0000-0000-000000000001"});
+    vec![(2_000, Fault::Create("/api/v1/namespaces/shop/pods", pod)), (9_000, lock("former", &former))]
 }
 
 impl Fault {
