@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # Checks that the simulation of the operator detects mistakes. It removes one rule from the operator, runs the seeds that the mutant names,
-# and expects a violation. There are three kinds of mutants, all in crates/simulation/tests/operator/mutants:
+# and expects a violation. There are two kinds of mutants, both in crates/simulation/tests/operator/mutants:
 #
-#   fields.txt    a field of the API that the operator does not read, and seeds that find the violation. It needs no build.
-#   switched      a patch with the rule in its first line and the seeds in its second line. The changed code calls `mutants::on("NAME")`.
-#                 One build contains all of them. SCENARIO in place of seeds means the written histories. A second line with `Test:`
-#                 names a unit test of the operator, for a pure decision.
-#   other patches a patch without this call. Each needs a build of the operator and of the simulation.
+#   fields.txt    a field of the API that the operator does not read, and seeds that find the violation
+#   patches       a patch with the rule in its first line and the seeds in its second line. The changed code calls `mutants::on("NAME")`,
+#                 so that one build contains all of them. SCENARIO in place of seeds means the written histories. A second line with
+#                 `Test:` names a unit test of the operator, for a pure decision.
 #
 # A patch that no longer applies is a failure. If the named seeds find nothing, the script tries up to SEARCH (2000) seeds from the start of
 # their range (100,000: Jobs that hold locks, 200,000: the whole API, 300,000: Leases of elections). A mutant that survives is a failure.
@@ -94,15 +93,14 @@ seeds_of() { sed -nE '2s/^(Seeds|Test): *//p' "$1"; }
 apply() { patch --quiet --forward --strip=1 --input="$1" --directory="$TREE"; }
 
 names=("$@")
-switched=() plain=() fields=()
+patches=() fields=()
 for patch in "$MUTANTS"/*.patch; do
-  wants "$(basename "$patch" .patch)" || continue
-  if grep -q 'mutants::on' "$patch"; then switched+=("$patch"); else plain+=("$patch"); fi
+  if wants "$(basename "$patch" .patch)"; then patches+=("$patch"); fi
 done
 while read -r field seeds; do
   [[ -z $field || $field == \#* ]] || ! wants "$field" || fields+=("$field $seeds")
 done <"$MUTANTS/fields.txt"
-if ((${#switched[@]} + ${#plain[@]} + ${#fields[@]} == 0)); then
+if ((${#patches[@]} + ${#fields[@]} == 0)); then
   echo "there is no such mutant"
   exit 1
 fi
@@ -112,14 +110,14 @@ mkdir -p "$LOCAL/mutants"
 cp "$MUTANTS/switch.rs" src/mutants.rs
 printf '\n#[doc(hidden)]\npub mod mutants;\n' >>src/lib.rs
 applied=()
-for patch in "${switched[@]}"; do
+for patch in "${patches[@]}"; do
   if apply "$patch"; then applied+=("$patch"); else fail "$(basename "$patch"): the patch no longer applies"; fi
 done
 if ! build; then
   echo "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
   exit 1
 fi
-named=$({ for patch in "${applied[@]}" "${plain[@]}"; do seeds_of "$patch"; done; printf '%s\n' "${fields[@]}" | cut -d' ' -f2-; } |
+named=$({ for patch in "${applied[@]}"; do seeds_of "$patch"; done; printf '%s\n' "${fields[@]}" | cut -d' ' -f2-; } |
   tr ' ' '\n' | grep -E '^[0-9]+$' | sort -nu | tr '\n' ' ')
 if ! SEED=" $named" simulate; then
   fail "some of these seeds violate something without any mutant: $(violated), see ${LOCAL#"$ROOT"/}/mutants/base.log"
@@ -138,23 +136,6 @@ for patch in "${applied[@]}"; do
   step "$MUTANT"
   judge "$(seeds_of "$patch")"
   unset MUTANT
-done
-# The other patches apply to the unchanged operator.
-for ((at = ${#applied[@]} - 1; at >= 0; at--)); do
-  patch --quiet --reverse --strip=1 --input="${applied[at]}" --directory="$TREE"
-done
-for patch in "${plain[@]}"; do
-  step "$(basename "$patch" .patch)"
-  if ! apply "$patch"; then
-    fail "the patch no longer applies: take the rule out by hand and write the patch again"
-    continue
-  fi
-  if build; then
-    judge "$(seeds_of "$patch")"
-  else
-    fail "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
-  fi
-  patch --quiet --reverse --strip=1 --input="$patch" --directory="$TREE"
 done
 
 echo "$passed mutants found, $failed failed"
