@@ -1,5 +1,3 @@
-use futures::FutureExt as _;
-
 use super::*;
 use crate::api::HeldQuorum;
 use crate::lock::model::end::End;
@@ -93,26 +91,50 @@ fn a_replica_continues_its_hold_when_the_members_answer_again() {
 /// The renewing task sleeps until the next renewal is due.
 ///
 /// While the only hold is being renewed, no renewal is due. Its end must therefore wake the task.
-#[test]
-fn the_end_of_a_renewal_wakes_the_task_that_renews() {
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_renewal_wakes_the_task_that_renews() {
     let holds = Holds::default();
-    let is_woken = || holds.changed().now_or_never().is_some();
-    let renew = |from: u64| {
+    let is_woken = async || tokio::time::timeout(BATCH_WINDOW * 2, holds.changed()).await.is_ok();
+    let renew = async |from: u64| {
         assert_eq!(holds.take_due(at(from)).len(), 1);
         assert_eq!(holds.next_due(), None);
-        assert!(!is_woken());
+        assert!(!is_woken().await);
     };
     holds.adopt(hold(1, 3_000, 9_000), true);
-    assert!(is_woken());
-    renew(3_000);
+    assert!(is_woken().await);
+    renew(3_000).await;
     holds.settle("uid", &nonce(1), renewed(3_000, 12_000), at(3_010));
-    assert!(is_woken());
-    renew(6_000);
+    assert!(is_woken().await);
+    renew(6_000).await;
     holds.settle("uid", &nonce(1), RenewalOutcome::Postponed(at(6_100)), at(6_000));
-    assert!(is_woken());
-    renew(6_100);
+    assert!(is_woken().await);
+    renew(6_100).await;
     holds.settle("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(6_200));
-    assert!(is_woken());
+    assert!(is_woken().await);
+}
+
+/// The task reads the whole table each time. With 20,000 holds and a wake for each change, a new leader needs 40 s.
+#[tokio::test(start_paused = true)]
+async fn changes_in_quick_succession_wake_the_task_once() {
+    let holds = Holds::default();
+    let mut wakes = 0;
+    let woken = async {
+        loop {
+            holds.changed().await;
+            wakes += 1;
+        }
+    };
+    let changed = async {
+        for number in 0..100 {
+            holds.adopt(hold(number, 3_000, 9_000), true);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = woken => {}
+        () = changed => {}
+    }
+    assert!((1..=5).contains(&wakes), "{wakes} wakes");
 }
 
 #[test]
