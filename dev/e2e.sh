@@ -30,6 +30,6 @@ if ((${#images[@]})); then
 fi
 step "End-to-end tests, suite $SUITE"
 # The build comes first, because a build during the tests would distort the measured times.
-cargo build --workspace --locked --quiet --bin redlock --test e2e
+cargo build --workspace --locked --quiet --test e2e
 export JUNIT=${JUNIT:-$LOCAL/log/junit-$SUITE.xml}
 exec cargo test --workspace --locked --quiet --test e2e -- "$SUITE" "${@:2}"

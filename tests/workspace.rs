@@ -113,7 +113,7 @@ fn advisories_are_read_every_week() {
 /// Suite `chaos` runs in the workflow `prove`.
 #[test]
 fn every_suite_runs_at_night_and_has_its_last_result() {
-    let suites = fs::read_to_string("crates/e2e/tests/main.rs").unwrap();
+    let suites = fs::read_to_string("tests/e2e/main.rs").unwrap();
     let suites: Vec<&str> = suites
         .lines()
         .filter_map(|line| line.trim().strip_prefix("(\"")?.split_once("\", suite_").map(|(name, _)| name))
@@ -192,7 +192,7 @@ fn filters_of_the_makefile_match_tests() {
     let calls = makefile.lines().filter_map(|line| line.split_once("dev/e2e.sh ")?.1.split(';').next());
     let mut filters = 0;
     for (suite, filter) in calls.filter_map(|call| call.trim().split_once(' ')).filter(|call| !call.0.contains('$')) {
-        let tests = fs::read_to_string(format!("crates/e2e/tests/suite_{suite}.rs")).unwrap();
+        let tests = fs::read_to_string(format!("tests/e2e/suite_{suite}.rs")).unwrap();
         assert!(tests.contains(filter.trim()), "suite {suite} has no test {filter:?}");
         filters += 1;
     }

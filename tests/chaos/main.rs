@@ -1,4 +1,4 @@
-//! The judge of suite `chaos` of `crates/e2e/tests`, without the suite.
+//! The judge of suite `chaos` of `tests/e2e`, without the suite.
 //!
 //! It gets bad histories here, and must find the violation of each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,6 +1,6 @@
 //! Lock clients in other languages.
 //!
-//! They are the programs of tests/clients, each a process of its own. crates/e2e/tests/libraries.rs describes their input and
+//! They are the programs of tests/clients, each a process of its own. tests/e2e/libraries.rs describes their input and
 //! output.
 
 use std::io::{self, BufRead, BufReader, Write};

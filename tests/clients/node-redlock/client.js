@@ -1,4 +1,4 @@
-// node-redlock for the end-to-end tests. Commands come on stdin,one per line. crates/e2e/tests/libraries.rs lists them.
+// node-redlock for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them.
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";

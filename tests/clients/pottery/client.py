@@ -1,4 +1,4 @@
-"""pottery for the end-to-end tests. Commands come on stdin,one per line. crates/e2e/tests/libraries.rs lists them."""
+"""pottery for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them."""
 
 import os
 import sys

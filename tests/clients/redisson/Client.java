@@ -62,7 +62,7 @@ class Locks {
 }
 // [end]
 
-/** Redisson for the end-to-end tests. Commands come on stdin,one per line. crates/e2e/tests/libraries.rs lists them. */
+/** Redisson for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them. */
 public class Client {
     private static RedissonRedLock lock;
 

@@ -1,4 +1,4 @@
-// redsync for the end-to-end tests. Commands come on stdin,one per line. crates/e2e/tests/libraries.rs lists them.
+// redsync for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them.
 package main
 
 import (

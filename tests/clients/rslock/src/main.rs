@@ -1,4 +1,4 @@
-//! rslock for the end-to-end tests. Commands come on stdin,one per line. crates/e2e/tests/libraries.rs lists them.
+//! rslock for the end-to-end tests. Commands come on stdin,one per line. tests/e2e/libraries.rs lists them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

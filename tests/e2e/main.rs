@@ -1,6 +1,6 @@
 //! End-to-end tests against a running cluster with the operator installed.
 //!
-//! `cargo test --package redlock-e2e -- SUITE [FILTER]` runs the tests of a suite whose name contains FILTER, one after the other.
+//! `cargo test --test e2e -- SUITE [FILTER]` runs the tests of a suite whose name contains FILTER, one after the other.
 //! It uses the cluster of `KUBECONFIG`, or else the local one. The last line is `N passed, N failed`. `--list` prints
 //! their names, with or without a suite, and `--junit FILE` writes the results into a file. `--help` prints all
 //! options.
@@ -11,7 +11,7 @@ mod administrator;
 mod believers;
 mod bench;
 mod candidates;
-#[path = "../../../tests/support/judge.rs"]
+#[path = "../support/judge.rs"]
 mod checker;
 mod cluster;
 mod crash;
@@ -30,14 +30,14 @@ mod poll;
 mod programs;
 mod quorums;
 mod record;
-#[path = "../../../tests/support/rng.rs"]
+#[path = "../support/rng.rs"]
 mod rng;
 mod runner;
-#[path = "../../../tests/support/self_signed.rs"]
+#[path = "../support/self_signed.rs"]
 mod self_signed;
 mod shifted;
 mod spans;
-#[path = "../../../tests/support/store.rs"]
+#[path = "../support/store.rs"]
 mod store;
 mod suite_causes;
 mod suite_chaos;
@@ -122,14 +122,9 @@ fn main() -> ExitCode {
     let suite = SUITES.iter().find(|(name, _)| arguments.suite.as_deref() == Some(*name));
     let Some((suite, tests)) = suite else {
         let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: cargo test --package redlock-e2e -- SUITE [FILTER]; the suites are: {}", names.join(", "));
+        eprintln!("usage: cargo test --test e2e -- SUITE [FILTER]; the suites are: {}", names.join(", "));
         return ExitCode::FAILURE;
     };
-    // Scripts in the tests use paths from the root of the checkout.
-    if let Err(error) = std::env::set_current_dir(cluster::checkout()) {
-        eprintln!("error: {error}");
-        return ExitCode::FAILURE;
-    }
     match runtime.map(|runtime| runtime.block_on(runner::run(tests, &arguments, *suite == VOTES_WATCHED))) {
         Ok(Ok(true)) => ExitCode::SUCCESS,
         Ok(Ok(false)) => ExitCode::FAILURE,

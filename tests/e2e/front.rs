@@ -1,6 +1,6 @@
 //! Arguments of the program, and the file with its results.
 //!
-//! `cargo test --package redlock-e2e -- SUITE [FILTER] [--list] [--junit FILE]`
+//! `cargo test --test e2e -- SUITE [FILTER] [--list] [--junit FILE]`
 
 use std::{fmt::Write as _, path::PathBuf, time::Duration};
 

@@ -27,7 +27,7 @@ fn operator(bench: &Bench) -> String {
 /// Two of the tables apply to the cluster of the tests: the first one and the one for Jobs. The second one is for an operator in few
 /// namespaces, and the last one for `leaseGate.enabled`.
 fn documented(places: &[&str]) -> anyhow::Result<Rights> {
-    let text = include_str!("../../../../docs/security.md");
+    let text = include_str!("../../../docs/security.md");
     let tables: Vec<&str> = text.split(TABLE).collect();
     let [_, always, _narrow, jobs, _leases] = tables.as_slice() else {
         anyhow::bail!("docs/security.md has other tables of rights")

@@ -64,7 +64,7 @@ pub(crate) async fn install(bench: &Bench, more: &[&str]) -> anyhow::Result<()> 
         "crds.install=false".to_owned(),
         "userRoles.create=false".to_owned(),
     ];
-    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/redlock-operator");
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
     let mut arguments = vec!["install", RELEASE, chart, "--wait", "--timeout", "2m"];
     let values = values.iter().map(String::as_str).chain(more.iter().copied());
     values.for_each(|value| arguments.extend(["--set", value]));

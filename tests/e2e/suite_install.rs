@@ -28,7 +28,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere uninstalls::the_check_before_an_uninstallation_names_held_locks,
 ];
 
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/redlock-operator");
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
 
 /// The images of this cluster, as settings of the chart.
 async fn images(cluster: &Cluster) -> anyhow::Result<Vec<String>> {

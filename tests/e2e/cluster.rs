@@ -3,7 +3,6 @@
 use std::{
     path::{Path, PathBuf},
     process::{Output, Stdio},
-    sync::LazyLock,
     time::Duration,
 };
 
@@ -36,18 +35,9 @@ pub(crate) struct Cluster {
     pub(crate) kubeconfig: PathBuf,
 }
 
-/// Cargo puts the program into the folder above that of the test programs.
-static REDLOCK: LazyLock<String> = LazyLock::new(|| {
-    let test = std::env::current_exe().unwrap_or_default();
-    let folder = test.ancestors().nth(2).unwrap_or(&test);
-    folder.join("redlock").to_string_lossy().into_owned()
-});
-
 /// The checkout with the local cluster: that of `cargo test`, or the one that built this program.
 pub(crate) fn checkout() -> PathBuf {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR");
-    let package = package.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
-    package.ancestors().nth(2).unwrap_or(&package).to_owned()
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 
 fn env(name: &str, default: &str) -> String {
@@ -147,9 +137,9 @@ impl Cluster {
         self.run(&self.kubectl, arguments, input).await
     }
 
-    /// The path of the command `redlock` that Cargo built for this profile.
+    /// The path of the command `redlock` of this checkout.
     pub(crate) fn redlock_path(&self) -> &'static str {
-        &REDLOCK
+        env!("CARGO_BIN_EXE_redlock")
     }
 
     /// Runs that command and returns its output, whether or not it succeeded.

@@ -16,7 +16,7 @@ mod webhook;
 
 use crate::runner::{Test, tests};
 
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/redlock-operator");
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
 
 pub(crate) const TESTS: &[Test] = tests![
     anywhere pods::an_election_without_any_pod_names_its_selector,

@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// `redlock` with the kubeconfig of the test.
 pub(super) fn redlock(bench: &Bench, arguments: &[&str]) -> Command {
-    let mut command = Command::new(bench.cluster.redlock_path());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
     command.env("KUBECONFIG", &bench.cluster.kubeconfig).args(arguments).kill_on_drop(true);
     for variable in ["REDLOCK_LOCK", "REDLOCK_SOCKET", "REDLOCK_HELD"] {
         command.env_remove(variable);
