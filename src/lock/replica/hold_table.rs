@@ -106,7 +106,7 @@ impl Holds {
 
     /// Resolves when a renewal can be due earlier than before.
     ///
-    /// A hold was added, or a renewal ended. The caller then reads the whole table, so changes within [`BATCH_WINDOW`] count as one.
+    /// A hold was added, or a renewal ended. The caller then reads the whole table, so changes within `BATCH_WINDOW` count as one.
     pub async fn changed(&self) {
         self.wake.notified().await;
         tokio::time::sleep(BATCH_WINDOW).await;
