@@ -8,7 +8,9 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use redlock_operator::api::{DEFAULT_QUORUM_ANNOTATION, MemberState, MemberStatus, RedisQuorum, conditions::is_true};
+use redlock_operator::api::{
+    DEFAULT_QUORUM_ANNOTATION, GoDuration, MemberState, MemberStatus, RedisQuorum, conditions::is_true,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -48,18 +50,22 @@ pub(crate) async fn with_default_max_ttl<T>(
         quorums.patch(&name, &PatchParams::default(), &Patch::Merge(spec)).await
     };
     set(max_ttl).await?;
-    let all = Recorder::labelled(quorums.clone(), "").await?;
-    let in_force = |version: &Version<RedisQuorum>| {
-        let status = version.object.status.as_ref();
-        version.object.name_any() == name
-            && status.and_then(|status| status.max_ttl_in_force).is_some_and(|ttl| ttl.get() == max_ttl)
+    let is_set = |version: &Version<RedisQuorum>| {
+        version.object.name_any() == name && max_ttl_in_force(&version.object) == Some(max_ttl)
     };
-    let result = match all.until(START_LIMIT, "the maxTTL is in force", in_force).await {
-        Ok(_) => test.await,
-        Err(error) => Err(error),
+    let result = async {
+        let all = Recorder::labelled(quorums.clone(), "").await?;
+        all.until(START_LIMIT, "the maxTTL is in force", is_set).await?;
+        test.await
     };
+    let result = result.await;
     set(former).await?;
     result
+}
+
+/// The maxTTL by which restarted members wait now.
+pub(crate) fn max_ttl_in_force(quorum: &RedisQuorum) -> Option<Duration> {
+    quorum.status.as_ref()?.max_ttl_in_force.map(GoDuration::get)
 }
 
 fn is_default(quorum: &RedisQuorum) -> bool {

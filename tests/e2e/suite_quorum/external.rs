@@ -21,7 +21,7 @@ use crate::{
     history::check_held_throughout,
     locks::{Lock, SOON, claim, is_held, message_of, status, token},
     masters::Masters,
-    quorums::{Quorum, check_admission, member_of},
+    quorums::{Quorum, check_admission, max_ttl_in_force, member_of},
     record::Version,
 };
 
@@ -184,10 +184,6 @@ pub(super) fn check_never_disagreed(quorum: &Quorum) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn in_force(quorum: &RedisQuorum) -> Option<Duration> {
-    quorum.status.as_ref()?.max_ttl_in_force.map(|ttl| ttl.get())
-}
-
 pub(crate) async fn a_newcomer_that_disagrees_refuses_itself_and_stops_nobody(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 4).await?;
     let list = |name, which: &[usize], max_ttl| masters.manifest(name, 0, &addresses(&masters, which), max_ttl);
@@ -243,7 +239,7 @@ pub(crate) async fn a_longer_max_ttl_is_used_when_all_have_it(bench: Bench) -> a
     bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", &patch]).await?;
     for raised in [&quorum, &longer] {
         let is_raised = |version: &Version<RedisQuorum>| {
-            in_force(&version.object) == Some(2 * MAX_TTL) && condition(version, "QuorumAgrees").0 == "True"
+            max_ttl_in_force(&version.object) == Some(2 * MAX_TTL) && condition(version, "QuorumAgrees").0 == "True"
         };
         raised.recorder.until(RESTART_LIMIT, "maxTTLInForce is 8s", is_raised).await?;
     }

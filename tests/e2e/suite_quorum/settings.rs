@@ -3,24 +3,20 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use redlock_operator::api::{FenceReason, RedisQuorum};
+use redlock_operator::api::FenceReason;
 
 use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for};
 use crate::{
     bench::Bench,
     history::check_held_throughout,
     locks::{Lock, SOON, claim, status},
-    quorums::Quorum,
+    quorums::{Quorum, max_ttl_in_force},
     record::Version,
 };
 
 const SMALL: Duration = Duration::from_secs(4);
 const LARGE: Duration = Duration::from_secs(12);
 const TTL: Duration = Duration::from_secs(3);
-
-fn in_force(version: &Version<RedisQuorum>) -> Option<Duration> {
-    version.object.status.as_ref()?.max_ttl_in_force.map(redlock_operator::api::GoDuration::get)
-}
 
 /// Checks that a restarted member stays out for the delay of `max_ttl`.
 async fn rejoins_after(quorum: &Quorum, max_ttl: Duration) -> anyhow::Result<()> {
@@ -46,7 +42,8 @@ pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Be
 
     let mark = quorum.recorder.mark();
     bench.patch("rq", "q", r#"{"spec":{"maxTTL":"12s"}}"#).await?;
-    let shown = quorum.recorder.until_after(mark, SOON, "12s in force", |v| in_force(v) == Some(LARGE)).await?;
+    let shown =
+        quorum.recorder.until_after(mark, SOON, "12s in force", |v| max_ttl_in_force(&v.object) == Some(LARGE)).await?;
     let granted = long.held(SOON).await?;
     ensure!(granted.wall.0 >= shown.wall.0, "a lock was held with the larger maxTTL before the status showed it");
     rejoins_after(&quorum, LARGE).await?;
@@ -55,7 +52,10 @@ pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Be
     let mark = quorum.recorder.mark();
     bench.patch("rq", "q", r#"{"spec":{"maxTTL":"4s"}}"#).await?;
     rejoins_after(&quorum, LARGE).await?;
-    ensure!(in_force(&quorum.recorder.last()?) == Some(LARGE), "lowered while a lock with the larger ttl was renewed");
+    ensure!(
+        max_ttl_in_force(&quorum.recorder.last()?.object) == Some(LARGE),
+        "lowered while a lock with the larger ttl was renewed"
+    );
     ensure!(
         crate::locks::is_held(&long.recorder.last()?.object),
         "the long lock was lost: {:?}",
@@ -63,8 +63,10 @@ pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Be
     );
     long.remove().await?;
     let ended = bench.wall().0;
-    let lowered =
-        quorum.recorder.until_after(mark, RESTART_LIMIT, "4s in force", |v| in_force(v) == Some(SMALL)).await?;
+    let lowered = quorum
+        .recorder
+        .until_after(mark, RESTART_LIMIT, "4s in force", |v| max_ttl_in_force(&v.object) == Some(SMALL))
+        .await?;
     let least = i64::try_from(delay(LARGE).as_millis())?;
     ensure!(lowered.wall.0 - ended >= least - 1000, "lowered {} ms after the last such lock", lowered.wall.0 - ended);
     rejoins_after(&quorum, SMALL).await?;
