@@ -79,9 +79,9 @@ fail() {
 }
 # judge SEEDS: count a mutant as found or failed.
 judge() {
-  local found=found
-  [[ $1 == *::* ]] && found=fails
-  if "$found" "$1"; then
+  local finds=found
+  [[ $1 == *::* ]] && finds=fails
+  if "$finds" "$1"; then
     passed=$((passed + 1))
   else
     fail "it survived: no test detects that this rule is missing"
