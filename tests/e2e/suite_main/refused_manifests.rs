@@ -171,6 +171,7 @@ pub(crate) async fn metadata_that_is_too_large_is_refused(bench: Bench) -> anyho
     for (field, value, most) in [
         ("labels", json!(pairs()), "64 labels"),
         ("annotations", json!(pairs()), "64 annotations"),
+        ("annotations", json!({"example.com/large": "x".repeat(32 * 1024)}), "32 KiB of annotations"),
         ("finalizers", json!(finalizers), "20 finalizers"),
     ] {
         let message = bench.refused(&object(field, value)).await?;

@@ -26,8 +26,10 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(10);
+/// The chart's policy refuses a lock whose annotations have more than 32 KiB.
+const LARGEST_OF_A_LOCK: usize = 31 * 1024;
 /// Kubernetes refuses an object whose annotations have more than 256 KiB.
-const LARGEST_ANNOTATION: usize = 255 * 1024;
+const LARGEST_OF_A_POD: usize = 255 * 1024;
 /// The number of locks, and then of pods, that the test creates and deletes.
 const CHURNED: usize = 200;
 /// The schema allows no more labels in a selector.
@@ -39,11 +41,11 @@ const HEARTBEATS: usize = 400;
 /// Claims that are renewed as often as the schema allows.
 const RENEWED: usize = 600;
 
-/// Metadata as large as the API server admits.
-fn large(name: &str) -> Value {
+/// Metadata as large as the API server and the policy admit, with an annotation of this number of bytes.
+fn large(name: &str, annotation: usize) -> Value {
     let label = |number: usize| (format!("{}.example.com/{number}", "a".repeat(60)), "b".repeat(63));
     let labels: serde_json::Map<_, _> = (0..63).map(label).map(|(key, value)| (key, value.into())).collect();
-    json!({"name": name, "labels": labels, "annotations": {"example.com/large": "c".repeat(LARGEST_ANNOTATION)}})
+    json!({"name": name, "labels": labels, "annotations": {"example.com/large": "c".repeat(annotation)}})
 }
 
 /// Creates and deletes each object, so that a ResourceQuota of a few objects would not refuse them.
@@ -75,12 +77,12 @@ pub(crate) async fn large_locks_and_pods_that_come_and_go_harm_nobody(bench: Ben
             churn(&locks, |number| {
                 let name = format!("large-{number}");
                 let mut lock = claim(&name, &name, None, TTL);
-                lock["metadata"] = large(&name);
+                lock["metadata"] = large(&name, LARGEST_OF_A_LOCK);
                 lock["spec"]["suspend"] = json!(true);
                 lock
             })
             .await?;
-            churn(&pods, |number| pending_pod(large(&format!("large-{number}")))).await?;
+            churn(&pods, |number| pending_pod(large(&format!("large-{number}"), LARGEST_OF_A_POD))).await?;
             victim.check("beside large objects that come and go").await
         })
         .await
