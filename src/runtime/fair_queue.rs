@@ -2,8 +2,8 @@
 //!
 //! It has a fixed number of slots. A namespace gets another slot while it uses fewer slots than are free (dynamic thresholds: Choudhury and
 //! Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A single namespace gets half of the slots. So the next namespace finds a free slot
-//! immediately, even if members or pods answer the first one slowly. Waiting namespaces take turns. In its turn a namespace passes changes
-//! first, then renewals in the order of their remaining validity.
+//! immediately, even if members or pods answer the first one slowly. Waiting namespaces take turns. In its turns a namespace passes a change
+//! and a renewal alternately, so neither can starve the other. The renewal with the least remaining validity is the next one.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 
 use crate::time::Boottime;
 
-/// The order of the waiting entries of one namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The classes of waiting entries.
+#[derive(Clone, Copy, Debug)]
 pub enum Class {
     /// A user or another lock waits for it.
     Change,
@@ -73,9 +73,37 @@ struct Queue<W> {
     used: HashMap<String, usize>,
     /// The waiting namespaces, the next one first.
     turns: VecDeque<String>,
-    /// The waiting entries of each namespace, by class and then by arrival.
-    waiting: HashMap<String, BTreeMap<(Class, u64), W>>,
+    waiting: HashMap<String, Waiting<W>>,
     arrivals: u64,
+}
+
+/// The waiting entries of one namespace.
+#[derive(Debug)]
+struct Waiting<W> {
+    /// By arrival.
+    changes: VecDeque<W>,
+    /// By the end of the validity, and then by arrival.
+    renewals: BTreeMap<(Boottime, u64), W>,
+    /// Whether the last served entry was a change.
+    is_renewals_turn: bool,
+}
+
+impl<W> Default for Waiting<W> {
+    fn default() -> Self {
+        Self { changes: VecDeque::new(), renewals: BTreeMap::new(), is_renewals_turn: false }
+    }
+}
+
+impl<W> Waiting<W> {
+    fn take_next(&mut self) -> Option<W> {
+        let takes_change = !self.changes.is_empty() && (self.renewals.is_empty() || !self.is_renewals_turn);
+        self.is_renewals_turn = takes_change;
+        if takes_change { self.changes.pop_front() } else { self.renewals.pop_first().map(|(_, next)| next) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.renewals.is_empty()
+    }
 }
 
 impl<W> Queue<W> {
@@ -89,7 +117,11 @@ impl<W> Queue<W> {
             self.turns.push_back(namespace.to_owned());
         }
         self.arrivals += 1;
-        self.waiting.entry(namespace.to_owned()).or_default().insert((class, self.arrivals), waits);
+        let waiting = self.waiting.entry(namespace.to_owned()).or_default();
+        match class {
+            Class::Change => waiting.changes.push_back(waits),
+            Class::Renewal(ends) => drop(waiting.renewals.insert((ends, self.arrivals), waits)),
+        }
     }
 
     fn give_back(&mut self, namespace: &str) {
@@ -116,13 +148,13 @@ impl<W> Queue<W> {
             }
             passed_over = 0;
             let Some(waiting) = self.waiting.get_mut(&namespace) else { continue };
-            let next = waiting.pop_first();
+            let next = waiting.take_next();
             if waiting.is_empty() {
                 self.waiting.remove(&namespace);
             } else {
                 self.turns.push_back(namespace.clone());
             }
-            if let Some((_, next)) = next {
+            if let Some(next) = next {
                 self.free -= 1;
                 self.used.insert(namespace.clone(), used + 1);
                 served.push((namespace, next));

@@ -45,23 +45,38 @@ fn many_locks_delay_another_namespace_by_at_most_one_turn() {
     }
 }
 
+/// Serves the namespace one entry after another.
+fn order<'a>(queue: &mut Queue<&'a str>, namespace: &str, entries: usize) -> Vec<&'a str> {
+    let mut order = Vec::new();
+    for _ in 0..entries {
+        queue.give_back(namespace);
+        order.extend(served(queue));
+    }
+    order
+}
+
 #[test]
-fn changes_pass_before_renewals_in_order_of_validity() {
+fn changes_pass_alternately_with_renewals_in_order_of_validity() {
     let mut queue = Queue::new(2);
     queue.wait("a", renewal(9), "late");
     assert_eq!(served(&mut queue), ["late"]);
     queue.wait("a", renewal(7), "7");
     queue.wait("a", renewal(5), "5");
-    queue.wait("a", Class::Change, "change");
+    queue.wait("a", Class::Change, "first change");
     queue.wait("a", renewal(5), "5 again");
-    let mut order = Vec::new();
-    for _ in 0..4 {
-        queue.give_back("a");
-        order.extend(served(&mut queue));
-    }
-    assert_eq!(order, ["change", "5", "5 again", "7"]);
+    queue.wait("a", Class::Change, "second change");
+    assert_eq!(order(&mut queue, "a", 5), ["first change", "5", "second change", "5 again", "7"]);
     queue.give_back("a");
     assert!(queue.waiting.is_empty() && queue.turns.is_empty() && queue.used.is_empty());
+}
+
+#[test]
+fn changes_without_end_do_not_starve_a_renewal() {
+    let mut queue = Queue::new(2);
+    (0..100).for_each(|_| queue.wait("a", Class::Change, "change"));
+    assert_eq!(served(&mut queue), ["change"]);
+    queue.wait("a", renewal(5), "renewal");
+    assert!(order(&mut queue, "a", 2).contains(&"renewal"), "it waited for changes that came earlier");
 }
 
 #[test]
