@@ -3,9 +3,11 @@
 CLUSTER ?= local
 SUITE   ?= main
 MINUTES ?= 30
-# The operator's program in the local image. If it does not exist yet, the demo builds it without optimization, in less than half of the time.
+# The operator's program in the local image. If it does not exist yet, the demo builds it and all dependencies without optimization.
 DEMO    ?= $(filter demo,$(MAKECMDGOALS))
 BINARY  ?= target/$(if $(DEMO),$(if $(wildcard target/debug/redlock),debug,quick),debug)/redlock
+# Suites that measure need an optimized operator, and optimized tests.
+OPTIMIZED := $(if $(filter failover scale sizing tenants,$(ONLY) $(SUITE)),--config dev/optimized.toml)
 PROFILE := $(word 2,$(subst /, ,$(BINARY)))
 # With CLUSTER=kind, dev/kind.sh makes a cluster, which is then used like an external one.
 ifeq ($(CLUSTER),kind)
@@ -52,7 +54,7 @@ setup: ## Bring what the cluster needs onto this machine (5 minutes the first ti
 # One command builds the program and the end-to-end tests, so that dependencies are built once, with the features of both. The demo needs no
 # tests.
 program:
-	cargo build --workspace --locked --bin redlock $(if $(filter debug,$(PROFILE)),$(if $(DEMO),,--test e2e),--profile $(PROFILE))
+	cargo build $(OPTIMIZED) --workspace --locked --bin redlock $(if $(filter debug,$(PROFILE)),$(if $(DEMO),,--test e2e),--profile $(PROFILE))
 
 # Builds Kubernetes and the operator at the same time, because each of the two leaves a core idle while it links.
 build:
@@ -112,7 +114,7 @@ demo-clusters: up ## Show one lock in two clusters; stops the second one at the 
 check: ## The quick part of test: format, lints, unit tests, documents
 	cargo fmt --all --check
 	cargo clippy --workspace --locked --quiet --all-targets -- -D warnings
-	cargo clippy --workspace --locked --quiet --test e2e -- -D warnings
+	cargo clippy --workspace --locked --quiet --test e2e --test operator -- -D warnings
 	cargo test --workspace --locked --quiet --lib --test docs --test layers --test words --test workspace --test generated
 
 layers: ## Print the crates and their layers; UPDATE=1 writes them into ARCHITECTURE.md

@@ -12,7 +12,7 @@ SUITE=${1:-main}
 cd "$ROOT"
 if [[ ${CLUSTER:-local} == local ]]; then export KUBECONFIG=$KUBECONFIG_LOCAL; fi
 # `make e2e` already ran `make up` before it called this script.
-if [[ -z ${MAKELEVEL:-} ]]; then make --no-print-directory up; fi
+if [[ -z ${MAKELEVEL:-} ]]; then make --no-print-directory up SUITE="$SUITE"; fi
 if [[ $SUITE == clients || $SUITE == chaos ]]; then "$ROOT/dev/clients.sh"; fi
 if [[ $SUITE == causes ]]; then needs prometheus prometheus; fi
 if [[ $SUITE == clusters ]]; then "$ROOT/dev/clusters.sh" up; fi
@@ -30,6 +30,7 @@ if ((${#images[@]})); then
 fi
 step "End-to-end tests, suite $SUITE"
 # The build comes first, because a build during the tests would distort the measured times.
-cargo build --workspace --locked --quiet --test e2e
+case $SUITE in failover | scale | sizing | tenants) ;; *) OPTIMIZED=() ;; esac
+cargo build "${OPTIMIZED[@]}" --workspace --locked --quiet --test e2e
 export JUNIT=${JUNIT:-$LOCAL/log/junit-$SUITE.xml}
-exec cargo test --workspace --locked --quiet --test e2e -- "$SUITE" "${@:2}"
+exec cargo test "${OPTIMIZED[@]}" --workspace --locked --quiet --test e2e -- "$SUITE" "${@:2}"

@@ -19,6 +19,9 @@ GO_COMPILER=(env GOGC=400 GOMEMLIMIT=2GiB go)
 # for a request. All builds have the same flags, so that they share compiled packages.
 GO_QUICK=(-trimpath -gcflags=all="-dwarf=false -l" -gcflags=std=-dwarf=false)
 
+# Options of cargo for tests that need the operator's speed.
+OPTIMIZED=(--config "$ROOT/dev/optimized.toml")
+
 export PATH=$BIN:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 
 # Names on this machine contain a hash of the checkout's path, so two checkouts can

@@ -30,7 +30,7 @@ shopt -s nullglob
 (cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xmf -
 cd "$TREE" || exit
 
-simulation() { cargo test --package redlock-simulation --locked --quiet --test operator "$@"; }
+simulation() { cargo test "${OPTIMIZED[@]}" --package redlock-simulation --locked --quiet --test operator "$@"; }
 build() { simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
 simulate() { simulation -- --exact seeds::no_seed_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
 histories() { simulation -- --exact seeds::no_written_history_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }

@@ -30,15 +30,15 @@ part() {
 }
 
 models() {
-  MODEL_BOUND=large cargo test --workspace --locked --test model -- --nocapture --test-threads=1
+  MODEL_BOUND=large cargo test "${OPTIMIZED[@]}" --workspace --locked --test model -- --nocapture --test-threads=1
 }
 
 simulation() {
-  SEEDS=${SEEDS:-10000} cargo test --workspace --locked --test simulation -- --nocapture --test-threads=1
+  SEEDS=${SEEDS:-10000} cargo test "${OPTIMIZED[@]}" --workspace --locked --test simulation -- --nocapture --test-threads=1
 }
 
 operators() {
-  SEEDS=${SEEDS:-10000} cargo test --package redlock-simulation --locked --test operator seeds -- --skip shorter --nocapture --test-threads=1
+  SEEDS=${SEEDS:-10000} cargo test "${OPTIMIZED[@]}" --workspace --locked --test operator seeds -- --skip shorter --nocapture --test-threads=1
 }
 
 # Check that the simulation detects mistakes, with single rules removed from the operator.
