@@ -30,12 +30,12 @@ shopt -s nullglob
 (cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xmf -
 cd "$TREE" || exit
 
-simulation() { cargo test "${OPTIMIZED[@]}" --package redlock-simulation --locked --quiet --test operator "$@"; }
+simulation() { cargo test "${OPTIMIZED[@]}" --workspace --locked --quiet --test operator "$@"; }
 build() { simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
 simulate() { simulation -- --exact seeds::no_seed_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
 histories() { simulation -- --exact seeds::no_written_history_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
 
-unit_test() { cargo test --package redlock-operator --locked --quiet --lib -- --exact "$1" >"$LOCAL/mutants/run.log" 2>&1; }
+unit_test() { cargo test --workspace --locked --quiet --lib -- --exact "$1" >"$LOCAL/mutants/run.log" 2>&1; }
 
 # Print the first seeds of the last run that showed a violation.
 violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '; }
