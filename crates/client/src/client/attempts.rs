@@ -183,9 +183,7 @@ impl Inner {
         match self.redlock.acquire(&electorate, request).await {
             Acquire::Granted(grant) => Ok(grant),
             Acquire::HeldByOther { refusals, longest, .. } => Err(NotAcquired::HeldByOther { refusals, longest }),
-            Acquire::NoQuorum { failures, .. } => {
-                Err(NotAcquired::NoQuorum { failures: self.members.explained(failures) })
-            }
+            Acquire::NoQuorum { failures } => Err(NotAcquired::NoQuorum { failures: self.members.explained(failures) }),
             Acquire::Expired => Err(NotAcquired::Expired),
             Acquire::CountersApart => Err(NotAcquired::CountersApart),
         }

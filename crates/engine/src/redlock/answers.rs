@@ -76,12 +76,6 @@ impl PartialEq for Replies {
 
 impl Eq for Replies {}
 
-impl<const N: usize> PartialEq<[Reply; N]> for Replies {
-    fn eq(&self, other: &[Reply; N]) -> bool {
-        **self == *other
-    }
-}
-
 /// The answer to one [`Command`](super::Command).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -61,7 +62,6 @@ impl fmt::Debug for Elector {
 #[derive(Clone)]
 pub struct Electorate {
     electors: Vec<Elector>,
-    lists: Vec<Vec<MemberName>>,
     clocks: Option<Arc<dyn ClockCheck>>,
     counters: Option<Arc<dyn CounterCheck>>,
     layout: Arc<Layout>,
@@ -72,6 +72,8 @@ pub struct Electorate {
 pub(super) struct Layout {
     pub(super) seats: Vec<Seat>,
     pub(super) lists: Vec<List>,
+    /// The number of electors, and of names in a list without an elector.
+    pub(super) members: usize,
 }
 
 /// A set of admitted processes, one bit each.
@@ -116,7 +118,12 @@ impl Layout {
         let position = |name: &MemberName| electors.iter().position(|elector| elector.member.name() == name);
         let list =
             |names: &Vec<MemberName>| List { members: names.len(), seats: names.iter().filter_map(position).collect() };
-        Self { seats: electors.iter().map(seat).collect(), lists: lists.iter().map(list).collect() }
+        let absent: BTreeSet<_> = lists.iter().flatten().filter(|name| position(name).is_none()).collect();
+        Self {
+            seats: electors.iter().map(seat).collect(),
+            lists: lists.iter().map(list).collect(),
+            members: electors.len() + absent.len(),
+        }
     }
 }
 
@@ -124,8 +131,8 @@ impl Electorate {
     /// An electorate with one list of all electors.
     #[must_use]
     pub fn single(electors: Vec<Elector>) -> Self {
-        let list = electors.iter().map(|elector| elector.member.name().clone()).collect();
-        Self::new(electors, vec![list])
+        let list: Vec<_> = electors.iter().map(|elector| elector.member.name().clone()).collect();
+        Self::new(electors, &[list])
     }
 
     /// An electorate with the old list and the new one.
@@ -137,12 +144,12 @@ impl Electorate {
     #[must_use]
     pub fn joint(electors: Vec<Elector>, old: Vec<MemberName>, new: Vec<MemberName>) -> Self {
         let lists = if old == new { vec![new] } else { vec![old, new] };
-        Self::new(electors, lists)
+        Self::new(electors, &lists)
     }
 
-    fn new(electors: Vec<Elector>, lists: Vec<Vec<MemberName>>) -> Self {
-        let layout = Arc::new(Layout::new(&electors, &lists));
-        Self { electors, lists, clocks: None, counters: None, layout }
+    fn new(electors: Vec<Elector>, lists: &[Vec<MemberName>]) -> Self {
+        let layout = Arc::new(Layout::new(&electors, lists));
+        Self { electors, clocks: None, counters: None, layout }
     }
 
     /// Ignores votes of processes whose clock fails this check.
@@ -169,12 +176,6 @@ impl Electorate {
     #[must_use]
     pub fn electors(&self) -> &[Elector] {
         &self.electors
-    }
-
-    /// The member lists, one or two.
-    #[must_use]
-    pub fn lists(&self) -> &[Vec<MemberName>] {
-        &self.lists
     }
 
     pub(super) fn layout(&self) -> &Arc<Layout> {
@@ -207,6 +208,6 @@ impl Electorate {
 
 impl fmt::Debug for Electorate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Electorate").field("electors", &self.electors).field("lists", &self.lists).finish()
+        f.debug_struct("Electorate").field("electors", &self.electors).field("lists", &self.layout.lists).finish()
     }
 }

@@ -44,8 +44,6 @@ pub enum Acquire {
     },
     /// Too few members voted.
     NoQuorum {
-        /// The number of refusals.
-        refusals: usize,
         /// Members without a valid vote, with the reason.
         failures: Vec<(MemberName, MemberFailure)>,
     },
@@ -202,9 +200,7 @@ pub struct Missing {
 pub enum Seal {
     /// A majority holds the sealed value, so no replica can extend the hold.
     Sealed {
-        /// The longest time to live of the sealed keys, lock delay included.
-        longest: Duration,
-        /// The time at which the last of these keys has expired, drift included.
+        /// The time at which the last of the sealed keys has expired, lock delay and drift included.
         until: Boottime,
     },
     /// Members hold neither the value nor the sealed value, and no majority can hold one of them.

@@ -19,13 +19,28 @@ struct State {
     arrived: VecDeque<(usize, Answer)>,
     /// Slots without an answer.
     open: usize,
-    /// The number of answers before the first wake, because fewer cannot decide a round.
+    /// The length of `arrived` that causes the first wake.
+    ///
+    /// With fewer answers a round cannot be decided. Answers that the waiting task has taken also count.
     wake_at: usize,
     waker: Option<Waker>,
     /// Answers of members that return futures.
     futures: Vec<(usize, BoxFuture<'static, Answer>)>,
     /// No task of the members watches the deadline.
     is_unwatched: bool,
+}
+
+impl State {
+    /// Takes the next answer that has arrived.
+    fn pop(&mut self) -> Option<(usize, Answer)> {
+        let answer = self.arrived.pop_front()?;
+        self.on_taken();
+        Some(answer)
+    }
+
+    fn on_taken(&mut self) {
+        self.wake_at = self.wake_at.saturating_sub(1);
+    }
 }
 
 /// Wakes the task that waits for a round, at its deadline.
@@ -118,7 +133,7 @@ impl RoundAnswers {
     /// `None` when all slots have answered.
     pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<(usize, Answer)>> {
         let mut state = self.state();
-        if let Some(answer) = state.arrived.pop_front() {
+        if let Some(answer) = state.pop() {
             return Poll::Ready(Some(answer));
         }
         let mut futures = std::mem::take(&mut state.futures);
@@ -139,10 +154,11 @@ impl RoundAnswers {
         let mut state = self.state();
         state.futures.append(&mut futures);
         if ready.is_some() {
+            state.on_taken();
             return Poll::Ready(ready);
         }
         // An answer can have arrived since the first check.
-        if let Some(answer) = state.arrived.pop_front() {
+        if let Some(answer) = state.pop() {
             return Poll::Ready(Some(answer));
         }
         if state.open == 0 && state.futures.is_empty() {
@@ -292,53 +308,4 @@ mod interleavings {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-    use std::task::Wake;
-
-    use super::*;
-
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    #[test]
-    fn nobody_is_woken_before_something_can_be_decided() {
-        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
-        let waker = Waker::from(Arc::clone(&wakes));
-        let mut cx = Context::from_waker(&waker);
-        let answers = RoundAnswers::of(5, 3);
-        let mut slots: Vec<_> = (0..5).map(|index| answers.slot(index)).collect();
-        assert!(answers.poll_next(&mut cx).is_pending());
-        for expected in [0, 0, 1, 1] {
-            slots.remove(0).answer(Err(MemberError::Busy));
-            assert_eq!(wakes.0.load(Ordering::Relaxed), expected);
-        }
-        for index in 0..4 {
-            assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((index, Err(MemberError::Busy)))));
-        }
-        assert!(answers.poll_next(&mut cx).is_pending());
-        // The last slot is dropped, which is an answer.
-        drop(slots);
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
-        assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((4, Err(gone())))));
-        assert_eq!(answers.poll_next(&mut cx), Poll::Ready(None));
-    }
-
-    #[test]
-    fn an_answer_that_is_a_future_is_polled_with_the_others() {
-        let mut cx = Context::from_waker(Waker::noop());
-        let answers = RoundAnswers::of(2, 2);
-        let (one, other) = (answers.slot(0), answers.slot(1));
-        one.answer_later(Box::pin(std::future::ready(Err(MemberError::Loading))));
-        assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((0, Err(MemberError::Loading)))));
-        assert!(answers.poll_next(&mut cx).is_pending());
-        other.answer(Err(MemberError::Busy));
-        assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((1, Err(MemberError::Busy)))));
-        assert_eq!(answers.poll_next(&mut cx), Poll::Ready(None));
-    }
-}
+mod tests;

@@ -142,10 +142,10 @@ impl Tally {
         size(self.voters(all(), Ballot::No) & !self.voters(all(), Ballot::Yes))
     }
 
-    /// The number of electors.
+    /// The number of members: the electors, and listed members without an elector.
     #[must_use]
     pub fn members(&self) -> usize {
-        self.votes.len()
+        self.layout.members
     }
 
     /// Returns true if the processes that voted yes at these seats are a majority of every list.

@@ -231,9 +231,10 @@ impl MemberConnection {
         if let State::Established(established) = std::mem::replace(&mut self.state, idle) {
             if established.pipeline.was_answered() {
                 self.backoff = FIRST_BACKOFF;
+                // Without an answer the pipeline still has all of them.
+                self.pending_releases.keep(established.delivered_twice);
             }
             let (releases, requests) = established.pipeline.into_unanswered();
-            self.pending_releases.keep(established.delivered_twice);
             self.pending_releases.keep(releases);
             requests.into_iter().for_each(|request| self.fail(request));
         }
@@ -278,3 +279,6 @@ fn connect(queue: &RequestQueue, machine: &Machine) -> State {
     };
     State::Connecting(endpoint, Box::pin(attempt))
 }
+
+#[cfg(test)]
+mod tests;

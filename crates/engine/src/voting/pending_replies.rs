@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::request_queue::Request;
 use super::resp::Value;
 use super::wire;
-use crate::redlock::{Command, KeyState, LockKey, LockValue, MemberError, Reply};
+use crate::redlock::{Command, KeyState, MemberError, Reply};
 use crate::time::Boottime;
 
 /// The request of a reply that has not arrived.
@@ -18,8 +18,6 @@ pub(super) enum PendingReply {
     Identity,
     /// A reply without a meaning: PING, CLIENT NO-EVICT, and INCRs before the last one.
     Ignored,
-    /// PING for a request without commands.
-    Ping(PendingRequest),
     /// A kept release of an earlier connection.
     RepeatedRelease(Command),
     /// One call for the releases of several requests.
@@ -52,8 +50,7 @@ impl PendingReply {
         match self {
             Self::RepeatedRelease(release) => releases.push(release),
             Self::Releases(_, released) => requests.extend(released),
-            Self::Ping(pending)
-            | Self::Script(pending)
+            Self::Script(pending)
             | Self::Set(pending)
             | Self::Increment(pending, _)
             | Self::Raised(pending)
@@ -98,9 +95,8 @@ impl Inspection {
                     Reply::State(KeyState::OtherType { name, remaining })
                 }
                 (_, Reply::Failed(error)) => Reply::Failed(error),
-                // The key changes at this moment.
-                (_, Reply::State(KeyState::Missing)) | (KeyState::Missing, _) => Reply::State(KeyState::Missing),
-                (KeyState::String { .. } | KeyState::OtherType { .. }, _) => Reply::State(KeyState::Missing),
+                // The key is missing, or changes at this moment.
+                _ => Reply::State(KeyState::Missing),
             }),
             (Self::ValueAgain(failed, _), _) => Ok(failed),
         }
@@ -125,15 +121,6 @@ pub(super) struct PendingRequest {
 impl PendingRequest {
     pub(super) fn command(&self) -> Option<&Command> {
         self.request.commands.get(self.replies.len())
-    }
-
-    pub(super) fn lock(&self) -> Option<(LockKey, LockValue)> {
-        match self.command() {
-            Some(Command::Acquire { key, value, .. } | Command::RaiseCounter { key, value, .. }) => {
-                Some((key.clone(), value.clone()))
-            }
-            _ => None,
-        }
     }
 }
 

@@ -38,7 +38,9 @@ pub enum Link {
 pub(super) struct Pipeline {
     clock: Arc<dyn Clock>,
     rights: Rights,
-    /// True until the member refuses an announcement.
+    /// False after a refused announcement.
+    ///
+    /// The first identity of the process sets it again, because a fenced process refuses everything.
     announces: bool,
     /// The `run_id` from the preamble.
     ///
@@ -132,7 +134,7 @@ impl Pipeline {
             }
         }
         self.write_releases(sent, encoded);
-        if is_timed && self.rights.allow_time() {
+        if is_timed && self.rights.allow_info() {
             resp::command(&mut self.out, &["TIME"]);
             self.pending.push_back(PendingReply::Time);
         }
@@ -151,10 +153,8 @@ impl Pipeline {
         let commands = Arc::clone(&request.commands);
         let pending = PendingRequest { sent, replies: Vec::new(), request };
         match &*commands {
-            [] => {
-                resp::command(&mut self.out, &["PING"]);
-                self.pending.push_back(PendingReply::Ping(pending));
-            }
+            // An empty request gets no reply from the member.
+            [] => self.answer(pending.request, sent, Replies::from(Vec::<Reply>::new()), sent),
             [Command::Acquire { key, value, ttl, token, not_after: None }] if self.rights.allow_plain_votes() => {
                 encoded.write(&mut self.out, &commands, true, |out| {
                     wire::plain_acquire(out, key, value.expose(), *ttl, *token);
@@ -209,9 +209,6 @@ impl Pipeline {
     fn on_reply(&mut self, reply_to: PendingReply, value: &Value<'_>, received: Boottime) {
         match reply_to {
             PendingReply::Ignored => {}
-            PendingReply::Ping(PendingRequest { request, sent, replies }) => {
-                self.answer(request, sent, replies.into(), received)
-            }
             PendingReply::ScriptLoaded => {
                 if let Value::Error(line) = value {
                     self.not_loaded = Some(wire::error(line));

@@ -38,12 +38,7 @@ impl Rights {
         !matches!(self, Self::Guarded(_))
     }
 
-    /// Returns true if the user has permission for TIME.
-    pub(super) const fn allow_time(&self) -> bool {
-        !matches!(self, Self::Direct | Self::Reader)
-    }
-
-    /// Returns true if the user has permission to read the `run_id`.
+    /// Returns true if the user has permission for INFO, which has the `run_id`, and for TIME.
     pub(super) const fn allow_info(&self) -> bool {
         !matches!(self, Self::Direct | Self::Reader)
     }

@@ -160,7 +160,7 @@ async fn leads() {
     let keyspace = Keyspace { keys: 3, expires: 1, average_ttl: TTL };
     assert_eq!((observed.keyspace, observed.endless_keys()), (keyspace, 0));
     assert_eq!(new.close(5, &users).await, Ok(GuardedOutcome::Done));
-    assert_eq!(member.send(vec![acquire("l", "v")]).await.unwrap().replies, [Reply::Failed(MemberError::Fenced)]);
+    assert_eq!(*member.send(vec![acquire("l", "v")]).await.unwrap().replies, [Reply::Failed(MemberError::Fenced)]);
     assert!(old.ping().await.is_err(), "closing cuts the operator's other connections");
     new.reload_certificate("/tls/tls.crt", "/tls/tls.key").await.unwrap();
     assert!(!world.user(OPERATOR_USER).contains("config"), "the operator removes this right");

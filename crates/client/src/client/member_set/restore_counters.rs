@@ -101,6 +101,6 @@ impl MemberSet {
     async fn raise(&self, index: usize, run_id: &RunId, token: FencingToken, node_timeout: Duration) -> bool {
         let answer = self.members[index].member.send(vec![Command::Restore { token }]);
         let answer = timeout(node_timeout, answer).await;
-        matches!(answer, Ok(Ok(answers)) if answers.run_id == *run_id && answers.replies == [Reply::Raised])
+        matches!(answer, Ok(Ok(answers)) if answers.run_id == *run_id && *answers.replies == [Reply::Raised])
     }
 }

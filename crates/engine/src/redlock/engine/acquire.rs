@@ -113,12 +113,12 @@ impl SetRound<'_> {
 
     /// The result of a lost round: the key is taken, or too few members voted.
     fn into_loss(self) -> Acquire {
-        let refusals = self.ballot.tally().no();
         if self.ballot.progress() == Progress::Lost(Loss::Refused) {
+            let refusals = self.ballot.tally().no();
             let longest = self.occupants.iter().filter_map(|occupant| occupant.holder.remaining()).max();
             Acquire::HeldByOther { refusals, longest, occupants: self.occupants }
         } else {
-            Acquire::NoQuorum { refusals, failures: self.ballot.into_failures() }
+            Acquire::NoQuorum { failures: self.ballot.into_failures() }
         }
     }
 }
@@ -326,7 +326,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         match ballot.progress() {
             Progress::Won => Ok(token),
             Progress::Lost(Loss::Refused) => Err(Acquire::Expired),
-            _ => Err(Acquire::NoQuorum { refusals: ballot.tally().no(), failures: ballot.into_failures() }),
+            _ => Err(Acquire::NoQuorum { failures: ballot.into_failures() }),
         }
     }
 }

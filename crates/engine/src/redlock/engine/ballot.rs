@@ -90,7 +90,7 @@ impl<'a> Ballot<'a> {
         if self.is_settled() {
             return;
         }
-        for index in 0..self.tally.members() {
+        for index in 0..self.electorate.electors().len() {
             if !self.tally.has_voted(index) {
                 self.failures.entry(index).or_insert(MemberFailure::Member(MemberError::TimedOut));
             }

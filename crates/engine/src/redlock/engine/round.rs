@@ -18,7 +18,6 @@ pub(super) struct Round {
     deadline: Instant,
     /// The timer of this round, if no task of the members watches the deadline.
     timer: Option<Pin<Box<Sleep>>>,
-    has_grace: bool,
 }
 
 impl Round {
@@ -52,7 +51,7 @@ impl Round {
         // One wake for all requests.
         electors.iter().for_each(|elector| elector.member.flush());
         let timer = (!has_timer).then(|| Box::pin(sleep_until(deadline)));
-        Self { answers, deadline, timer, has_grace: false }
+        Self { answers, deadline, timer }
     }
 
     /// The next answer.
@@ -89,9 +88,6 @@ impl Round {
 
     /// Shortens the deadline to `grace` from now, because the outcome is certain.
     pub(super) fn wait_at_most(&mut self, grace: Duration) {
-        if std::mem::replace(&mut self.has_grace, true) {
-            return;
-        }
         let end = sleep(grace).deadline();
         if end < self.deadline {
             self.deadline = end;

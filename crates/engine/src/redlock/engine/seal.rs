@@ -26,7 +26,6 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let least = self.settings.node_timeout.saturating_mul(2);
         let command = Command::Seal { key, value, sealed, lock_delay, least };
         let mut ballot = Ballot::new(electorate);
-        let mut longest = Duration::ZERO;
         let mut until = Boottime::default();
         let mut round = Round::send(electorate, admitted(electorate), self.settings.node_timeout, [command]);
         while !ballot.is_settled() {
@@ -41,7 +40,6 @@ impl<C: Clock + ?Sized> Redlock<C> {
             match answers.replies.first() {
                 Some(Reply::Sealed { remaining }) => {
                     if ballot.vote(index, &answers, None, true) {
-                        longest = longest.max(*remaining);
                         until = until.max(answers.received + *remaining + self.settings.drift.allowance(*remaining));
                     }
                 }
@@ -56,7 +54,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         match ballot.progress() {
             // Every majority that ever extended this hold shares a member with this one, and no extension shortens a
             // key. So the longest of these times covers every validity that any replica has recorded.
-            Progress::Won => Seal::Sealed { longest, until },
+            Progress::Won => Seal::Sealed { until },
             Progress::Lost(Loss::Refused) => Seal::Gone,
             _ => Seal::NoQuorum { failures: ballot.into_failures() },
         }

@@ -7,7 +7,8 @@ use super::fake::{Fake, Quorum, electors};
 use super::{Redlock, Settings};
 use crate::redlock::{
     Acquire, AcquireRequest, ClockCheck, ClockSample, Command, Electorate, Extend, ExtendRequest, FencingToken, Grant,
-    KeyState, LockValue, MemberError, MemberFailure, Missing, RunId, Seal, StoredValue, Votes, repair_until,
+    KeyState, LockMember, LockValue, MemberError, MemberFailure, MemberName, Missing, RunId, Seal, StoredValue, Votes,
+    repair_until,
 };
 use crate::time::{Boottime, Clock, TokioClock, UnixMicros};
 

@@ -156,6 +156,15 @@ fn a_joint_electorate_needs_both_majorities() {
     assert_eq!(cast(&mut tally(&two, &[&[0, 1, 7], &[0, 1, 7]]), &two, "yf"), NO_QUORUM);
 }
 
+#[test]
+fn a_listed_name_without_an_elector_is_one_member() {
+    let two = [Some(0), Some(1)];
+    assert_eq!(tally(&two, &[]).members(), 2);
+    assert_eq!(tally(&two, &[&[0, 1, 7], &[0, 7, 8]]).members(), 4);
+    // An elector in no list gets the keys.
+    assert_eq!(tally(&[Some(0), Some(1), Some(2)], &[&[0, 1], &[0, 1]]).members(), 3);
+}
+
 proptest! {
     /// Two contenders never both win, however names, processes and votes are distributed.
     #[test]

@@ -21,8 +21,10 @@ const MAX_MERGED: usize = 64;
 
 /// The state of merged releases.
 pub(super) struct Merging {
-    /// True until the member has refused a merged call.
-    is_allowed: bool,
+    /// False after a refused merged call.
+    ///
+    /// The first identity of the process sets it again.
+    pub(super) is_allowed: bool,
     /// Consecutive releases that are not written yet.
     run: Vec<Request>,
     /// Additional requests that are answered by the replies of merged calls.

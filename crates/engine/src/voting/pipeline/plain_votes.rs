@@ -55,7 +55,7 @@ impl Pipeline {
             (SetOutcome::Done, Err(error)) | (SetOutcome::Failed(error), _) => Reply::Failed(error),
             (SetOutcome::Taken, _) => return self.inspect(pending),
         };
-        if self.rights.allow_time() && matches!(reply, Reply::Acquired { .. }) {
+        if self.rights.allow_info() && matches!(reply, Reply::Acquired { .. }) {
             self.untimed.push((pending, reply));
         } else {
             self.finish(pending, reply, received);
@@ -66,7 +66,7 @@ impl Pipeline {
     ///
     /// The vote itself does not read the value, because another client can have stored megabytes there.
     fn inspect(&mut self, mut pending: PendingRequest) {
-        let Some((key, _)) = pending.lock() else { return };
+        let Some(key) = pending.command().and_then(Command::key).cloned() else { return };
         if !self.rights.allow_info() {
             resp::command(&mut self.out, &["PTTL", key.as_str()]);
             return self.pending.push_back(PendingReply::Remaining(pending));
@@ -80,7 +80,7 @@ impl Pipeline {
     }
 
     pub(super) fn on_holder(&mut self, pending: PendingRequest, value: &Value<'_>, received: Boottime) {
-        let Some((key, _)) = pending.lock() else { return };
+        let Some(key) = pending.command().and_then(Command::key).cloned() else { return };
         match wire::decode(&Command::Inspect { key }, value) {
             Reply::State(holder) => {
                 self.untimed.push((pending, Reply::Refused { holder, time: None }));

@@ -40,7 +40,13 @@ impl Pipeline {
         };
         // A script that was not loaded is missing for the whole life of the connection.
         match unfit.or(self.not_loaded.take()).map_or(process, Err) {
-            Ok(run_id) => self.run_id = Some(run_id),
+            Ok(run_id) => {
+                if self.run_id.replace(run_id).is_none() {
+                    // Refusals before this answer came from a fenced process. Now the user can have the rights.
+                    self.announces = true;
+                    self.merging.is_allowed = true;
+                }
+            }
             Err(error) if error.is_lasting() => self.lasting_error = Some(error),
             Err(error) => self.identity_error = error,
         }

@@ -17,13 +17,18 @@ fn pipeline(rights: Rights) -> Pipeline {
 /// A pipeline with an identified process.
 fn open() -> Pipeline {
     let mut pipeline = pipeline(Rights::Full);
+    identify(&mut pipeline);
+    pipeline
+}
+
+/// Writes a preamble, and reads the answers of an open process.
+fn identify(pipeline: &mut Pipeline) {
     pipeline.write([], Vec::new(), &mut EncodedRequests::default());
     let loaded = "$4\r\nsha1\r\n".repeat(9);
     let replies = format!("{loaded}$10\r\nrun_id:abc\r\n+OK\r\n");
     assert_eq!(pipeline.read(replies.as_bytes()), Ok(replies.len()));
     assert_eq!(pipeline.link(), Link::Open(RunId::new("abc")));
     pipeline.out.clear();
-    pipeline
 }
 
 fn request(commands: Vec<Command>) -> (Request, Answer) {
@@ -125,8 +130,8 @@ fn an_empty_request_is_answered_and_a_wrong_reply_is_an_error() {
     let mut pipeline = open();
     let (asked, mut answer) = request(Vec::new());
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
-    pipeline.read(b"+PONG\r\n").unwrap();
     assert_eq!(replies(&mut answer), []);
+    pipeline.read(b"+PONG\r\n").unwrap();
     assert!(pipeline.read(b"+OK\r\n").is_err());
 }
 
@@ -216,6 +221,42 @@ fn releases_are_sent_one_by_one_after_a_forbidden_batch() {
     assert_eq!(pipeline.in_flight(), 0);
     let _answers = write_releases(&mut pipeline, 4);
     assert_eq!(written(&mut pipeline).len(), 4);
+}
+
+/// A fenced process refuses each command, whatever the rights of the user are later.
+#[test]
+fn an_opened_process_gets_announcements_and_merged_calls() {
+    let mut pipeline = pipeline(Rights::Full);
+    let write = |pipeline: &mut Pipeline| {
+        let announce = vec![Command::Announce { key: "k".into(), number: 1 }];
+        let commands = (0..4).map(|n| vec![release(n)]).chain([announce]);
+        let (requests, answers): (Vec<_>, Vec<_>) = commands.map(request).unzip();
+        pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
+        answers
+    };
+    let mut answers = write(&mut pipeline);
+    // The preamble, the merged releases, PUBLISH, and each release alone.
+    let fenced = "-NOPERM no\r\n".repeat(11 + 1 + 1 + 4);
+    assert_eq!(pipeline.read(fenced.as_bytes()), Ok(fenced.len()));
+    assert!(answers.iter_mut().all(|answer| answered(answer) == Some(Err(MemberError::Fenced))));
+    pipeline.out.clear();
+    identify(&mut pipeline);
+    let _answers = write(&mut pipeline);
+    let names: Vec<_> = written(&mut pipeline).into_iter().map(|mut command| command.swap_remove(0)).collect();
+    assert_eq!(names, ["EVALSHA", "PUBLISH"]);
+}
+
+#[test]
+fn an_open_process_that_refuses_an_announcement_gets_no_other() {
+    let mut pipeline = open();
+    for expected in [1, 0] {
+        let (asked, mut answer) = request(vec![Command::Announce { key: "k".into(), number: 1 }]);
+        pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+        let written = written(&mut pipeline);
+        assert_eq!(written.iter().filter(|command| command[0] == "PUBLISH").count(), expected);
+        pipeline.read(b"-NOPERM no\r\n").unwrap();
+        assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::Fenced)]);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ async fn a_vote_of_a_process_that_is_not_admitted_is_dropped() {
     quorum.members[1].restart();
     let outcome = acquire(&quorum, "a").await;
     let not_admitted = |name: &str| (name.into(), MemberFailure::NotAdmitted);
-    assert_eq!(outcome, Acquire::NoQuorum { refusals: 0, failures: vec![not_admitted("m0"), not_admitted("m1")] });
+    assert_eq!(outcome, Acquire::NoQuorum { failures: vec![not_admitted("m0"), not_admitted("m1")] });
 }
 
 #[tokio::test(start_paused = true)]
@@ -19,7 +19,7 @@ async fn without_a_majority_of_admitted_members_no_key_is_set() {
     electors[0].admitted = None;
     electors[1].admitted = None;
     let outcome = engine(&quorum).acquire(&Electorate::single(electors), request("a")).await;
-    assert!(matches!(outcome, Acquire::NoQuorum { refusals: 0, ref failures } if failures.len() == 2), "{outcome:?}");
+    assert!(matches!(outcome, Acquire::NoQuorum { ref failures } if failures.len() == 2), "{outcome:?}");
     let sets = |fake: &Fake| fake.state().log.iter().filter(|c| matches!(c, Command::Acquire { .. })).count();
     assert!(quorum.members.iter().all(|member| sets(member) == 0));
 }
@@ -60,6 +60,19 @@ async fn a_joint_electorate_needs_a_majority_of_both_lists() {
     assert!(matches!(outcome, Acquire::Granted(_)), "{outcome:?}");
 }
 
+/// A replica that starts has no address of a member whose pod does not run.
+#[tokio::test(start_paused = true)]
+async fn a_listed_member_without_an_elector_is_in_the_votes() {
+    let quorum = Quorum::of(3);
+    let list: Vec<MemberName> = quorum.members.iter().map(|member| member.name().clone()).collect();
+    let electorate = Electorate::joint(electors(&quorum.members[..2]), list.clone(), list);
+    let outcome = engine(&quorum).acquire(&electorate, request("a")).await;
+    let Acquire::Granted(grant) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(grant.votes, Votes { yes: 2, of: 3 });
+    let extended = engine(&quorum).extend(&electorate, vec![extension("a", grant.valid_until)]).await;
+    assert!(matches!(extended[..], [Extend::Renewed { votes: Votes { yes: 2, of: 3 }, .. }]), "{extended:?}");
+}
+
 /// A check that one process fails.
 struct Distrust(RunId);
 
@@ -81,7 +94,7 @@ async fn a_yes_from_a_stepped_clock_does_not_count() {
     let stepped = quorum.members[1].state().run_id.clone();
     let electorate = quorum.electorate.clone().with_clock_check(Arc::new(Distrust(stepped)));
     let outcome = engine(&quorum).acquire(&electorate, request("a")).await;
-    let Acquire::NoQuorum { refusals: 0, failures } = outcome else { panic!("{outcome:?}") };
+    let Acquire::NoQuorum { failures } = outcome else { panic!("{outcome:?}") };
     assert!(failures.contains(&("m1".into(), MemberFailure::ClockStepped)), "{failures:?}");
 }
 
