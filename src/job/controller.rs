@@ -22,19 +22,10 @@ use crate::runtime::panics::caught;
 
 /// Maximum number of Jobs that are handled at the same time.
 const AT_ONCE: u16 = 8;
-/// Pause after an error.
+/// Pause after an error or a panic.
 const RETRY: Duration = Duration::from_secs(1);
-/// Pause after the API server refused a claim. It is long, because a user has to change something.
+/// Pause after the API server refused a claim, or if its name is taken. It is long, because a user has to change something.
 const REFUSED: Duration = Duration::from_secs(30);
-
-/// The reason why the controller handles a Job again.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Request(#[from] RequestError),
-    #[error("handling this Job panicked")]
-    Panicked,
-}
 
 struct JobController {
     context: Context,
@@ -78,11 +69,11 @@ fn job_of(lock: &DistributedLock) -> Option<ObjectRef<Job>> {
 }
 
 /// A panic while one Job is handled harms only that Job.
-async fn handle(job: Arc<Job>, controller: Arc<JobController>) -> Result<Action, Error> {
-    caught(reconcile(&controller, &job)).await.unwrap_or(Err(Error::Panicked))
+async fn handle(job: Arc<Job>, controller: Arc<JobController>) -> Result<Action, RequestError> {
+    caught(reconcile(&controller, &job)).await.unwrap_or(Ok(Action::requeue(RETRY)))
 }
 
-async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action, Error> {
+async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action, RequestError> {
     let namespace = job.namespace().unwrap_or_default();
     let claim = controller.context.locks.named(&namespace, &claim_name(job));
     match decide(job, claim.as_deref()) {
@@ -94,12 +85,26 @@ async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action,
                 controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await;
             }
         }
-        Step::Publish(event) => controller.publish(job, event).await,
+        Step::Publish(event) => {
+            let action = action_after(&event);
+            controller.publish(job, event).await;
+            return Ok(action);
+        }
     }
     Ok(Action::await_change())
 }
 
-async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedLock) -> Result<Action, Error> {
+/// The time at which a Job with this Event is handled again.
+///
+/// The lock that has the name of its claim possibly names no Job, so its deletion triggers nothing.
+fn action_after(event: &JobEvent) -> Action {
+    match event {
+        JobEvent::NameTaken { .. } => Action::requeue(REFUSED),
+        _ => Action::await_change(),
+    }
+}
+
+async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedLock) -> Result<Action, RequestError> {
     let api: Api<DistributedLock> =
         Api::namespaced(controller.context.client.clone(), &job.namespace().unwrap_or_default());
     match request(api.create(&as_operator(), claim)).await {
@@ -113,7 +118,7 @@ async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedL
             controller.publish(job, JobEvent::ClaimRefused { claim: claim.name_any(), why }).await;
             Ok(Action::requeue(REFUSED))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
@@ -126,5 +131,17 @@ impl JobController {
         }
         tracing::info!(job = %ObjectRef::from_obj(&**job), event = event.means().0, %event, "published an Event");
         self.context.event(&**job, event.means(), event.to_string()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_whose_claim_name_is_taken_is_handled_again() {
+        let claim = "reindex-28934-1a2b3c4d".to_owned();
+        assert_eq!(action_after(&JobEvent::NameTaken { claim: claim.clone() }), Action::requeue(REFUSED));
+        assert_eq!(action_after(&JobEvent::WaitTimeout { claim }), Action::await_change());
     }
 }

@@ -209,6 +209,7 @@ struct Occupied {
     /// The key of the last slot.
     key: LockKey,
     longest: Option<Duration>,
+    /// The values on that key.
     occupants: Vec<Occupant>,
 }
 
@@ -224,16 +225,16 @@ impl Occupied {
         let eligible = |other: &DistributedLock| observation::is_eligible(memory, members.now(), other);
         let before = peers.predecessors(lock, access, &eligible);
         if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &self.signer, &self.occupants)) {
-            return Ok(Progress::Done(self.release(lock, access, &orphan).await));
+            return Ok(Progress::Done(self.release(lock, &orphan).await));
         }
         Ok(leader.postpone(lock, self.explain(lock, &before, peers.max_ttl(access))))
     }
 
-    /// Deletes the value of an attempt that no status names from all slots of the key.
-    async fn release(&self, lock: &DistributedLock, access: &Access, orphan: &LockValue) -> Action {
-        for slot in queue::free_slots(lock, &[]) {
-            self.session.redlock().release(&self.session.electorate(), &access.slot_key(slot), orphan).await;
-        }
+    /// Deletes the value of an attempt that no status names.
+    ///
+    /// A value is used for one attempt on one slot, so no other slot has it.
+    async fn release(&self, lock: &DistributedLock, orphan: &LockValue) -> Action {
+        self.session.redlock().release(&self.session.electorate(), &self.key, orphan).await;
         tracing::info!(lock = %full_name(lock), "released a grant that no status names");
         Action::requeue(TIMER_SLACK)
     }

@@ -13,7 +13,7 @@ use crate::lock::replica::hold_table::Holds;
 use crate::lock::replica::{adopt, location};
 use crate::quorum::model::effective::{self, Effective};
 use crate::quorum::session::{QuorumSession, Sessions};
-use crate::redlock::{LockKey, LockValue, Nonce, Seal, ValueSigner};
+use crate::redlock::{LockKey, LockValue, Seal, ValueSigner};
 use crate::runtime::context::Context;
 use crate::time::{Boottime, ClockOffset};
 
@@ -34,11 +34,6 @@ impl MemberAccess {
     /// The clock of validities.
     pub(super) fn now(&self) -> Boottime {
         self.context.clock.boottime()
-    }
-
-    /// The record of the hold that the status names. It is `None` without a holder or without a record.
-    pub(super) fn record(&self, lock: &DistributedLock) -> Option<HoldRecord> {
-        HoldRecord::of(lock)
     }
 
     /// Whether the quorum object with this UID exists.
@@ -77,14 +72,9 @@ impl MemberAccess {
 
     /// The key of the hold that the status names.
     pub(super) fn hold_key(&self, lock: &DistributedLock) -> Option<HoldKey> {
-        let record = self.record(lock)?;
-        self.key_of_attempt(&lock.uid().unwrap_or_default(), &record.quorum, record.key, holder_nonce(lock)?)
-    }
-
-    /// The key of one attempt of the lock with this UID.
-    pub(super) fn key_of_attempt(&self, uid: &str, quorum: &HeldQuorum, key: LockKey, nonce: Nonce) -> Option<HoldKey> {
-        let (session, signer) = self.signed(quorum)?;
-        let value = signer.value(uid, &nonce);
+        let HoldRecord { quorum, key, .. } = HoldRecord::of(lock)?;
+        let (session, signer) = self.signed(&quorum)?;
+        let value = signer.value(&lock.uid().unwrap_or_default(), &holder_nonce(lock)?);
         Some(HoldKey { session, key, signer, value })
     }
 }

@@ -8,6 +8,7 @@ use super::memory::Memory;
 use crate::api::DistributedLock;
 use crate::lock::model::decide::{Contender, HoldInput, LockInput, WaitReason};
 use crate::lock::model::held_message::HeldMessage;
+use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
@@ -62,7 +63,7 @@ fn hold_input(leader: &LeaderContext, lock: &DistributedLock, now: Boottime) -> 
     let LeaderContext { context, reachability, members, memory, .. } = leader;
     let observed = members.holds.observation_times.record(lock, now)?;
     let hold = members.adopt(lock);
-    let record = members.record(lock);
+    let record = HoldRecord::of(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
     let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(reachability.began()).cloned());
     let idle = || leader.leases.idle(lock).filter(|_| holder::has_another_candidate(context, lock));

@@ -8,12 +8,14 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
-use super::member_access::MemberAccess;
 use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped};
+use super::publish_grant::not_written;
 use super::{grant, observation, other_installation, release, seal, status};
+use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Rest, Step, decide};
 use crate::lock::model::end::Phase;
+use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::key::without_slot;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::Draft;
@@ -40,7 +42,7 @@ pub(super) async fn reconcile(leader: &LeaderContext, lock: &ObjectRef<Distribut
     let Some(newest) = leader.store.get(lock) else { return Ok(Action::await_change()) };
     let by_default = newest.spec.quorum_ref.is_none().then(|| leader.granting_by_default.read());
     let _granting = OptionFuture::from(by_default).await;
-    let key = key_of(&leader.members, &newest, &observation::access(leader, &newest));
+    let key = key_of(&newest, &observation::access(leader, &newest));
     let mutex = leader.key_mutexes.get(&key);
     let _guard = mutex.lock().await;
     let _slot = leader.reconciles.enter(lock.namespace.as_deref().unwrap_or_default(), Class::Change).await;
@@ -75,7 +77,7 @@ async fn reconcile_holding_key(
 /// Observes, decides and acts once.
 async fn take_step(leader: &LeaderContext, lock: &Arc<DistributedLock>, key: &str) -> Stepped {
     let access = observation::access(leader, lock);
-    if key_of(&leader.members, lock, &access) != key {
+    if key_of(lock, &access) != key {
         // The lock has another key since the caller took the mutex.
         return Ok(Progress::Done(Action::requeue(OTHER_KEY)));
     }
@@ -84,9 +86,9 @@ async fn take_step(leader: &LeaderContext, lock: &Arc<DistributedLock>, key: &st
 }
 
 /// The name of a lock's mutex: quorum and key without the slot. A lock without a key has its own.
-fn key_of(members: &MemberAccess, lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
+fn key_of(lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
     let at = |quorum: &HeldQuorum, key: &LockKey| format!("{quorum} {}", without_slot(key));
-    match (members.record(lock), access) {
+    match (HoldRecord::of(lock), access) {
         (Some(record), _) => at(&record.quorum, &record.key),
         (None, Ok(access)) => at(&access.quorum, &access.key),
         (None, Err(_refused)) => lock.uid().unwrap_or_default(),
@@ -128,7 +130,14 @@ async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) 
 
 /// Publishes the status of a free lock, and removes what a hold has left on other objects.
 async fn leave_free(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
-    let lock = status::publish(&leader.store, lock, &rest.status).await?;
+    let published = status::publish(&leader.store, lock, &rest.status).await;
+    if let Err(error @ RequestError::Refused(_)) = &published
+        && lock.holder().is_none()
+    {
+        // The earlier status can still report that the lock waits for its turn. Only this pause keeps it from blocking the other locks.
+        leader.postpone(lock, not_written(lock, error));
+    }
+    let lock = published?;
     let lease = leader.leases.ensure(&leader.store, &lock).await;
     let label = leader.labels.ensure_none(&lock).await;
     let job = leader.jobs.ensure_none(&lock).await;
@@ -199,4 +208,51 @@ async fn leave(leader: &LeaderContext, lock: &DistributedLock) -> Result<Action,
 
 fn wake(after: Option<Duration>) -> Progress {
     Progress::Done(after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT))))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::DistributedLockStatus;
+    use crate::quorum::session::Sessions;
+    use crate::redis_member::{Machine, Outward};
+    use crate::runtime::context::{Context, Replica};
+    use crate::runtime::fake_api;
+    use crate::runtime::leader::Term;
+    use crate::time::SystemClock;
+
+    /// A leader with empty caches. The API server answers each request with this code.
+    fn leader(code: u16) -> LeaderContext {
+        let refusal =
+            json!({"kind": "Status", "status": "Failure", "message": "denied", "reason": "Invalid", "code": code});
+        let client = fake_api::client(move |_request| (code, refusal.clone()));
+        let replica = Replica { namespace: "ns".into(), pod_name: "a".into(), settings: Arc::default() };
+        let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Outward::but(Vec::new())) };
+        let (context, _follow_caches) = Context::new(client, replica, machine);
+        let (sessions, _follow_quorums) = Sessions::start(context.clone());
+        LeaderContext::new(context, sessions, Arc::default(), Term::new(1))
+    }
+
+    /// Whether a lock blocks others on its key after the API server answered its status with this code.
+    async fn blocks_others(code: u16, status: Value) -> bool {
+        let lock: DistributedLock =
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "app", "namespace": "ns", "uid": "u"}, "spec": {"claim": {"identity": "a"}},
+                "status": status}))
+            .unwrap();
+        let (leader, lock) = (leader(code), Arc::new(lock));
+        let rest = Rest { status: DistributedLockStatus::default(), wake: None, renewal: None };
+        assert!(leave_free(&leader, &lock, &rest).await.is_err());
+        observation::is_eligible(&leader.memory, leader.members.now(), &lock)
+    }
+
+    #[tokio::test]
+    async fn a_waiting_lock_without_its_status_blocks_no_other() {
+        let (free, held) = (json!({"transitions": 1}), json!({"transitions": 1, "holder": {"identity": "a"}}));
+        assert!(!blocks_others(422, free.clone()).await);
+        assert!(blocks_others(503, free).await, "the API server did not refuse the write");
+        assert!(blocks_others(422, held).await, "the lock has a holder");
+    }
 }

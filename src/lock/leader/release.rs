@@ -4,7 +4,6 @@
 //! the API server must have confirmed that no status names the holder. Every other end is sealed and runs out, and the members confirm it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::events::EventType;
@@ -19,10 +18,11 @@ use super::progress::{Error, Progress, Stepped};
 use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request, unless_gone};
 use crate::api::{DistributedLock, MilliTime};
-use crate::lock::model::delay::{end_of_delay, lock_delay};
+use crate::lock::model::delay::end_of_delay;
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::hold::Hold;
+use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::orphans;
 use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
@@ -84,7 +84,7 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
     job_sync::stop(store, lock, Stop::Any).await?;
     let uid = lock.uid().unwrap_or_default();
     let hold = members.holds.of(lock);
-    let record = members.record(lock);
+    let record = HoldRecord::of(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
     let (clock, now) = (members.api_clock(), members.now());
     let draft = Draft::of(lock, store.api_now());
@@ -102,8 +102,8 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
     let valid_until = |hold: Hold| hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
     let last =
         hold.zip(clock).and_then(|(hold, clock)| MilliTime::from_millis(clock.latest(valid_until(hold)).ceil().0));
-    let delay = session.map_or(Duration::ZERO, |session| lock_delay(lock, session.max_ttl_in_force()));
-    let until = status.valid_until.max(last).and_then(|until| end_of_delay(until, delay));
+    let max_ttl_in_force = session.map(|session| session.max_ttl_in_force());
+    let until = status.valid_until.max(last).and_then(|until| end_of_delay(lock, until, max_ttl_in_force));
     let status = Draft::from_status(lock, status, store.api_now()).ending(end, until).finish();
     let ending = store.replace_status(lock, status).await?;
     // The hold is dropped after the write, because another attempt needs its last validity.

@@ -17,7 +17,10 @@ pub fn lock_delay(lock: &DistributedLock, max_ttl_in_force: Duration) -> Duratio
 }
 
 /// When the next holder can get the lock, after a validity that ends at `until`.
-pub fn end_of_delay(until: MilliTime, delay: Duration) -> Option<MilliTime> {
+///
+/// Without a session the maxTTL in force is unknown. The delay is then complete, and the seal limits what is left of it.
+pub fn end_of_delay(lock: &DistributedLock, until: MilliTime, max_ttl_in_force: Option<Duration>) -> Option<MilliTime> {
+    let delay = lock_delay(lock, max_ttl_in_force.unwrap_or(Duration::MAX));
     MilliTime::from_millis(UnixMillis::from(until).plus(delay).0)
 }
 
@@ -68,6 +71,15 @@ mod tests {
     #[test]
     fn the_delay_counts_from_the_end_of_the_validity() {
         let until = MilliTime::from_millis(10_000).unwrap();
-        assert_eq!(end_of_delay(until, Duration::from_secs(8)), MilliTime::from_millis(18_000));
+        let end = |delay, limit| end_of_delay(&ending("Expired", delay), until, limit).map(MilliTime::as_millis);
+        assert_eq!(end("8s", Some(MAX_TTL)), Some(18_000));
+        assert_eq!(end("1h", Some(MAX_TTL)), Some(30_000));
+    }
+
+    #[test]
+    fn the_delay_applies_to_a_loss_without_a_session() {
+        let lost = ending("Expired", "8s");
+        let until = end_of_delay(&lost, MilliTime::from_millis(10_000).unwrap(), None);
+        assert_eq!(until, MilliTime::from_millis(18_000));
     }
 }

@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 
 use crate::api::{DistributedLock, KeyLayout, RedisQuorum};
-use crate::redlock::{LockKey, slot_key};
+use crate::redlock::LockKey;
 
 /// The key of a lock on this quorum.
 pub fn redis_key(quorum: &RedisQuorum, lock: &DistributedLock) -> LockKey {
@@ -12,11 +12,6 @@ pub fn redis_key(quorum: &RedisQuorum, lock: &DistributedLock) -> LockKey {
         KeyLayout::Namespaced => LockKey::new(format!("{}/{key}", lock.namespace().unwrap_or_default())),
         KeyLayout::Verbatim => LockKey::new(key),
     }
-}
-
-/// The key of one slot. `None` is a lock without slots.
-pub fn of_slot(key: &LockKey, slot: Option<i32>) -> LockKey {
-    slot.map_or_else(|| key.clone(), |slot| slot_key(key, slot))
 }
 
 /// The key to which a slot belongs. No key of a lock contains `#`.
@@ -29,6 +24,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::redlock::slot_key;
 
     #[test]
     fn keys_follow_the_layout_and_slots_belong_to_their_key() {
@@ -42,7 +38,6 @@ mod tests {
         assert_eq!(key("Verbatim", json!({"key": "reindex"})).as_str(), "reindex");
         assert_eq!(key("Namespaced", json!({})).as_str(), "shop/nightly");
         let reindex = key("Verbatim", json!({"key": "reindex"}));
-        assert_eq!(without_slot(&of_slot(&reindex, Some(1))), "reindex");
-        assert_eq!(of_slot(&reindex, None), reindex);
+        assert_eq!(without_slot(&slot_key(&reindex, 1)), "reindex");
     }
 }

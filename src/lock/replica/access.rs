@@ -10,7 +10,7 @@ use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
 use crate::lock::model::{key, queue};
 use crate::quorum::model::lookup::{self, LookupError};
-use crate::redlock::LockKey;
+use crate::redlock::{LockKey, slot_key};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 
@@ -37,9 +37,9 @@ pub struct Access {
 }
 
 impl Access {
-    /// The key of one of the lock's slots.
+    /// The key of one of the lock's slots. `None` is a lock without slots.
     pub fn slot_key(&self, slot: Option<i32>) -> LockKey {
-        key::of_slot(&self.key, slot)
+        slot.map_or_else(|| self.key.clone(), |slot| slot_key(&self.key, slot))
     }
 }
 

@@ -48,12 +48,11 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
                     unsettled.insert(reference);
                 }
             }
-            Some(Change::Deleted(lock)) => {
+            Some(Change::Deleted(lock) | Change::Vanished(lock)) => {
                 let uid = lock.uid().unwrap_or_default();
                 holds.forget(&uid);
                 holds.observation_times.forget(&uid);
             }
-            Some(Change::Vanished(lock)) => holds.forget(&lock.uid().unwrap_or_default()),
             None => return,
         }
     }

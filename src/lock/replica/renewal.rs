@@ -16,7 +16,7 @@ use crate::api::requests::request;
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::lock::model::end::End;
 use crate::lock::model::heartbeat::{self, Bounded};
-use crate::lock::model::hold::{Hold, RenewalOutcome};
+use crate::lock::model::hold::{Hold, RenewalOutcome, Terms};
 use crate::lock::model::orphans;
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Occupant, ValueSigner, repair_until};
@@ -67,6 +67,21 @@ fn is_asked(hold: &Hold, lock: &DistributedLock) -> bool {
     hold.published && liveness::are_asked(lock)
 }
 
+/// The batches of a round: holds of one namespace on one quorum object.
+///
+/// A quorum that was created again has the name of the former one, and other members. A hold whose holder is checked first is a batch of
+/// one, so that a silent holder delays no other.
+fn batches(due: Vec<Hold>, is_checked: impl Fn(&Hold) -> bool) -> Vec<Vec<Hold>> {
+    let mut together = BTreeMap::<_, Vec<Hold>>::new();
+    for hold in due {
+        let Terms { lock, uid, quorum, .. } = &hold.terms;
+        let alone = is_checked(&hold).then(|| uid.clone());
+        let at = (lock.namespace.clone(), quorum.uid.clone(), alone);
+        together.entry(at).or_default().push(hold);
+    }
+    together.values().flat_map(|holds| holds.chunks(BATCH).map(<[Hold]>::to_vec)).collect()
+}
+
 impl Renewal {
     /// Renews all due holds until `stop`.
     pub async fn run(self, stop: CancellationToken) {
@@ -80,24 +95,13 @@ impl Renewal {
                 () = self.holds.changed() => {}
                 () = stop.cancelled() => return,
             }
-            for batch in self.batches(self.holds.take_due(self.context.clock.boottime())) {
+            let due = self.holds.take_due(self.context.clock.boottime());
+            let is_checked =
+                |hold: &Hold| self.context.locks.get(&hold.terms.lock).is_some_and(|lock| is_asked(hold, &lock));
+            for batch in batches(due, is_checked) {
                 tokio::spawn(self.clone().guarded(batch));
             }
         }
-    }
-
-    /// The batches of a round: holds of one namespace on one quorum.
-    ///
-    /// A hold whose holder is checked first is a batch of one, so that a silent holder delays no other.
-    fn batches(&self, due: Vec<Hold>) -> Vec<Vec<Hold>> {
-        let mut together = BTreeMap::<_, Vec<Hold>>::new();
-        for hold in due {
-            let lock = self.context.locks.get(&hold.terms.lock);
-            let alone = lock.is_some_and(|lock| is_asked(&hold, &lock)).then(|| hold.terms.uid.clone());
-            let at = (hold.terms.lock.namespace.clone(), hold.terms.quorum.to_string(), alone);
-            together.entry(at).or_default().push(hold);
-        }
-        together.values().flat_map(|holds| holds.chunks(BATCH).map(<[Hold]>::to_vec)).collect()
     }
 
     /// Renews a batch so that a panic over one lock affects no other.
@@ -300,36 +304,4 @@ fn outcome_name(outcome: &Extend) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::runtime::fake_api;
-
-    const NONCE: &str = "0123456789abcdef0123";
-
-    fn lock(uid: &str, nonce: &str) -> Value {
-        json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "app", "namespace": "ns", "uid": uid},
-            "spec": {"claim": {"identity": "a"}},
-            "status": {"transitions": 1, "holder": {"identity": "a", "nonce": nonce}}})
-    }
-
-    /// Whether an API server with this answer names the cached hold.
-    async fn named(code: u16, answer: Value) -> bool {
-        let client = fake_api::client(move |_request| (code, answer.clone()));
-        let cached: DistributedLock = serde_json::from_value(lock("u", NONCE)).unwrap();
-        is_named(&client, &cached, NONCE.parse().unwrap()).await
-    }
-
-    #[tokio::test]
-    async fn an_orphan_beside_a_hold_needs_a_read_from_the_api_server() {
-        let refused =
-            |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
-        assert!(named(200, lock("u", NONCE)).await);
-        assert!(!named(200, lock("u", "ffffffffffffffffffff")).await, "another grant was published since");
-        assert!(!named(200, lock("another", NONCE)).await, "another object has its name");
-        assert!(!named(404, refused(404, "NotFound")).await);
-        assert!(!named(503, refused(503, "ServiceUnavailable")).await, "an error proves nothing");
-    }
-}
+mod tests;

@@ -1,0 +1,66 @@
+use kube::runtime::reflector::ObjectRef;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::redlock::LockKey;
+use crate::runtime::fake_api;
+
+const NONCE: &str = "0123456789abcdef0123";
+
+fn lock(uid: &str, nonce: &str) -> Value {
+    json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": "app", "namespace": "ns", "uid": uid},
+        "spec": {"claim": {"identity": "a"}},
+        "status": {"transitions": 1, "holder": {"identity": "a", "nonce": nonce}}})
+}
+
+/// Whether an API server with this answer names the cached hold.
+async fn named(code: u16, answer: Value) -> bool {
+    let client = fake_api::client(move |_request| (code, answer.clone()));
+    let cached: DistributedLock = serde_json::from_value(lock("u", NONCE)).unwrap();
+    is_named(&client, &cached, NONCE.parse().unwrap()).await
+}
+
+#[tokio::test]
+async fn an_orphan_beside_a_hold_needs_a_read_from_the_api_server() {
+    let refused =
+        |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
+    assert!(named(200, lock("u", NONCE)).await);
+    assert!(!named(200, lock("u", "ffffffffffffffffffff")).await, "another grant was published since");
+    assert!(!named(200, lock("another", NONCE)).await, "another object has its name");
+    assert!(!named(404, refused(404, "NotFound")).await);
+    assert!(!named(503, refused(503, "ServiceUnavailable")).await, "an error proves nothing");
+}
+
+fn hold(uid: &str, quorum: &str) -> Hold {
+    let terms = Terms {
+        lock: ObjectRef::new(uid).within("ns"),
+        uid: uid.into(),
+        quorum: HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: quorum.into() },
+        key: LockKey::new("ns/key"),
+        nonce: NONCE.parse().unwrap(),
+        ttl: Duration::from_secs(9),
+        renew_interval: Duration::from_secs(3),
+    };
+    let now = Boottime::new(Duration::ZERO);
+    Hold::named(terms, now, now)
+}
+
+/// The UIDs of the locks in each batch.
+fn in_batches(due: &[(&str, &str)], is_checked: impl Fn(&Hold) -> bool) -> Vec<Vec<String>> {
+    let due = due.iter().map(|(uid, quorum)| hold(uid, quorum)).collect();
+    let uids = |batch: Vec<Hold>| batch.into_iter().map(|hold| hold.terms.uid).collect::<Vec<_>>();
+    batches(due, is_checked).into_iter().map(uids).collect()
+}
+
+#[test]
+fn holds_on_a_recreated_quorum_are_renewed_apart() {
+    let due = [("a", "former"), ("b", "present"), ("c", "former"), ("d", "present")];
+    assert_eq!(in_batches(&due, |_hold| false), [["a", "c"], ["b", "d"]]);
+}
+
+#[test]
+fn a_hold_whose_holder_is_checked_is_renewed_alone() {
+    let due = [("a", "q"), ("b", "q"), ("c", "q")];
+    assert_eq!(in_batches(&due, |hold| hold.terms.uid == "b"), [vec!["a", "c"], vec!["b"]]);
+}
