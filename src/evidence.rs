@@ -44,12 +44,8 @@ pub enum ContainerEvidence {
 /// Judges a container by its ID and the status of its pod.
 #[must_use]
 pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
-    let mut containers = containers(pod).peekable();
-    if containers.peek().is_none() {
-        return ContainerEvidence::Doubt;
-    }
     let mut evidence = ContainerEvidence::Doubt;
-    for container in containers {
+    for container in containers(pod) {
         if termination(container, container_id).is_some() {
             return ContainerEvidence::Dead;
         }

@@ -193,8 +193,8 @@ pub fn attribute(answering: &[&ClockWatch], members: usize) -> Attribution {
     if answering.iter().filter(is_read).count() < answering.len() || (answering.len() == 1 && members > 1) {
         return Attribution::Open;
     }
-    // A quorum of one has no witness. An unnecessary restart is safe.
-    if jumps.len() < answering.len() || members == 1 {
+    // A quorum of one has no other witness. An unnecessary restart is safe.
+    if jumps.len() < answering.len() || answering.len() == 1 {
         return Attribution::Members;
     }
     let ranges = jumps.iter().map(|jump| Some(jump.step.range()));

@@ -4,7 +4,6 @@ mod load;
 mod observation;
 mod users;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -275,14 +274,7 @@ impl AdminConnection {
     }
 }
 
-impl fmt::Debug for AdminConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminConnection")
-            .field("run_id", &self.run_id)
-            .field("broken", &self.broken)
-            .finish_non_exhaustive()
-    }
-}
+opaque!(AdminConnection);
 
 fn acl(action: &str, arguments: impl ToRedisArgs) -> Cmd {
     let mut command = cmd("ACL");

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 
@@ -13,32 +14,13 @@ use super::publish;
 use super::snapshot::Sources;
 use crate::api::requests::is_ours;
 use crate::quorum::model::auth::Auth;
+use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lost_secrets::{Found, Input, SecretsStep, decide};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::session::{auth_of, records_loss};
-
-/// The result of a change of the secrets.
-pub(super) enum Stored {
-    /// The Secret has it.
-    Done,
-    /// The Secret belongs to another object.
-    InTheWay,
-    /// The API server refused the change, with this text.
-    Refused(String),
-}
-
-impl Stored {
-    /// The refusal of the API server.
-    pub(super) fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Refused(refusal) => Some(refusal.clone()),
-            Self::Done | Self::InTheWay => None,
-        }
-    }
-}
 
 /// Keeps or makes the quorum's secrets.
 ///
@@ -116,22 +98,31 @@ async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth, Er
     }
 }
 
-/// Writes a change of the secrets over the state that it was decided on.
+/// Writes a change of the secrets over the state that it was decided on, and returns the obstacle.
 ///
 /// After a conflict the next reconciliation begins with the new state.
-pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, next: Auth) -> Result<Stored, Error> {
+pub(super) async fn store(
+    sources: &Sources<'_>,
+    plan: &Plan,
+    in_use: &Auth,
+    next: Auth,
+) -> Result<Option<String>, Error> {
     let Sources { session, cluster, memory, .. } = sources;
     let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
     let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
     match found {
-        Some(found) if stored.as_ref() == Some(in_use) => {
-            if let Some(refused) = write_secret(cluster, plan, auth_secret(plan, &next), Some(&found)).await? {
-                return Ok(Stored::Refused(refused));
+        // A Secret that is gone is written back with the change.
+        found if found.is_none() || stored.as_ref() == Some(in_use) => {
+            let obstacle = write_secret(cluster, plan, auth_secret(plan, &next), found.as_ref()).await?;
+            if obstacle.is_none() {
+                session.set_auth(next);
             }
-            session.set_auth(next);
-            Ok(Stored::Done)
+            Ok(obstacle)
         }
-        Some(found) if !is_ours(&found, &plan.uid) => Ok(Stored::InTheWay),
+        Some(found) if !is_ours(&found, &plan.uid) => {
+            let (kind, name) = (Secret::KIND.to_owned(), plan.auth_name());
+            Ok(Some(Blocked::Foreign { kind, name }.to_string()))
+        }
         _ => {
             // This is an earlier write of ours with an unknown outcome, or a write of another leader.
             if let Some(stored) = stored.filter(|stored| stored.supersedes(in_use)) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Secret;
 
-use super::auth::{self, Stored};
+use super::auth;
 use super::cluster::Cluster;
 use super::error::Error;
 use super::memory::{AuthWrite, Memory};
@@ -44,16 +44,15 @@ pub(super) async fn grant<'p>(
         sources.memory.record_auth_refusal(AuthWrite::Grant, None);
         return Ok((auth, Cow::Borrowed(plan)));
     };
-    let stored = auth::store(sources, plan, &auth, next.clone()).await?;
-    sources.memory.record_auth_refusal(AuthWrite::Grant, stored.refusal());
-    match stored {
-        Stored::Done => Ok((next, Cow::Borrowed(plan))),
-        Stored::InTheWay | Stored::Refused(_) => {
-            let mut granted = plan.clone();
-            granted.clients.retain(|client| auth.grants(client));
-            Ok((auth, Cow::Owned(granted)))
-        }
+    let obstacle = auth::store(sources, plan, &auth, next.clone()).await?;
+    let is_stored = obstacle.is_none();
+    sources.memory.record_auth_refusal(AuthWrite::Grant, obstacle);
+    if is_stored {
+        return Ok((next, Cow::Borrowed(plan)));
     }
+    let mut granted = plan.clone();
+    granted.clients.retain(|client| auth.grants(client));
+    Ok((auth, Cow::Owned(granted)))
 }
 
 /// The config Secret, which has the ACL files.
@@ -68,12 +67,8 @@ pub(super) fn without_grants(observed: &Observed<'_>, memory: &Memory) -> Option
     let left_out = left_out.filter(|client| plan.clients.iter().all(|planned| planned.name != client.name));
     let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
     (!names.is_empty()).then(|| {
-        let (names, secret) = (names.join(", "), plan.auth_name());
-        let blocked = match memory.auth_obstacles.lock().get(&AuthWrite::Grant) {
-            Some(refusal) => Blocked::NotGranted { names, refusal: refusal.clone() },
-            None => Blocked::NoPasswords { names, secret },
-        };
-        blocked.to_string()
+        let refusal = memory.auth_obstacles.lock().get(&AuthWrite::Grant).cloned().unwrap_or_default();
+        Blocked::NotGranted { names: names.join(", "), refusal }.to_string()
     })
 }
 

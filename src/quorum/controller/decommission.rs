@@ -133,7 +133,7 @@ pub(super) async fn end_member(
             Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref()))
         }
         EndStep::Close => match (plan, &reach) {
-            (Some(plan), Reach::Answering(_)) => close_for_good(sources, plan, link).await,
+            (Some(plan), Reach::Answering(_)) => close_for_good(sources, plan, link).await?,
             _ => Ending::Waits(None, format!("{name} is to be closed")),
         },
     })
@@ -189,18 +189,25 @@ async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> 
 /// Closes a member permanently.
 ///
 /// After a failure it waits until the next attempt, or until there is evidence of the member's end.
-async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Ending {
+async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<Ending, Error> {
     let name = link.name();
-    match close(sources, plan, link).await {
+    Ok(match close(sources, plan, link).await {
         Ok((process, now, until)) => {
             sources.memory.closed.lock().insert(process, now);
             Ending::Waits(Some(until), format!("{name} is closed, its locks run out"))
         }
         Err(error) => {
             tracing::info!(member = %name, error = &error as &dyn std::error::Error, "member not closed yet");
-            Ending::Waits(Some(sources.cluster.after(Duration::from_secs(1))), format!("{name} is to be closed"))
+            if link.is_stuck() {
+                // It serves no client, so the leader ends it by the deletion of its StatefulSet.
+                remove::<StatefulSet>(sources, plan, name.as_str()).await?;
+            }
+            Ending::Waits(
+                Some(sources.cluster.after(Duration::from_secs(1))),
+                format!("{name} is to be closed: {error}"),
+            )
         }
-    }
+    })
 }
 
 /// Closes a process. Returns it with the moment of its closing and the end of its promises.
@@ -264,11 +271,25 @@ fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
     plan::validate(quorum).ok().or_else(|| {
         let mut quorum = quorum.clone();
         quorum.spec.clients.clear();
-        (quorum.spec.tls, quorum.spec.expose) = Default::default();
+        (quorum.spec.tls, quorum.spec.expose, quorum.spec.pod) = Default::default();
         quorum.spec.external.clear();
         // The plan needs an odd number that includes all of them. The status shows which members to close.
         let own = quorum.members().iter().filter(|member| member.external.is_none()).count();
         quorum.spec.members = i32::try_from(own | 1).ok()?;
         plan::validate(&quorum).ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_specification_does_not_prevent_the_end() {
+        let spec = r#"{"members": 3, "pod": {"resources": {"limits": {"memory": "16Mi"}}}}"#;
+        let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
+        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+        assert!(plan::validate(&quorum).is_err());
+        assert!(plan_of_what_is(&quorum).is_some());
+    }
 }

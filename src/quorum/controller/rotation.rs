@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::auth::{self, Stored};
+use super::auth;
 use super::decide;
 use super::error::{Error, LONGEST_BACKOFF, RESYNC};
 use super::memory::{AuthWrite, Passwords};
@@ -85,16 +85,13 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mut
 ///
 /// Returns the pause before the next step.
 async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Result<Duration, Error> {
-    let stored = auth::store(&observer.sources, observer.plan, observer.auth, next).await?;
-    let is_new = observer.memory.record_auth_refusal(AuthWrite::Rotate, stored.refusal());
-    match stored {
-        Stored::Done => {
-            observer.cluster.publish_event(event).await;
-            Ok(Duration::ZERO)
-        }
-        Stored::InTheWay => Err(Error::Conflict),
-        // The next reconciliation publishes the refusal.
-        Stored::Refused(_) if is_new => Ok(AFTER_FAILURE),
-        Stored::Refused(_) => Ok(LONGEST_BACKOFF),
+    let obstacle = auth::store(&observer.sources, observer.plan, observer.auth, next).await?;
+    let is_stored = obstacle.is_none();
+    let is_new = observer.memory.record_auth_refusal(AuthWrite::Rotate, obstacle);
+    if is_stored {
+        observer.cluster.publish_event(event).await;
+        return Ok(Duration::ZERO);
     }
+    // The next reconciliation publishes a new obstacle.
+    Ok(if is_new { AFTER_FAILURE } else { LONGEST_BACKOFF })
 }

@@ -92,10 +92,12 @@ impl Sources<'_> {
             false => self.at_pod(link, &quorum, &record, &state, now).await?,
         };
         let clocks = self.session.clocks();
+        // The times of all members that are away are recorded at each observation, whether or not one of them is stuck.
+        let others_are_back = self.are_others_back(&quorum, name, now);
         Ok(MemberSnapshot {
             epoch_raised: state.raised() == Some(self.term.epoch),
             clock_jumped: state.processes.last().is_some_and(|last| clocks.step_of(&last.run_id).is_some()),
-            must_restart: link.is_stuck() && self.may_be_restarted(&quorum, name, now),
+            must_restart: others_are_back && link.is_stuck(),
             link: link.clone(),
             now,
             quorum,
@@ -225,17 +227,17 @@ impl Sources<'_> {
         Ok(transition.is_some() && transition.as_deref() == self.sessions.nodes().transition(node))
     }
 
-    /// Whether this member can be restarted for a script that keeps it busy.
+    /// Whether the other members allow a restart of this one for a script that keeps it busy.
     ///
     /// Members are restarted one at a time. Otherwise a client could make the quorum lose all locks at once.
-    fn may_be_restarted(&self, quorum: &RedisQuorum, name: &str, now: Monotonic) -> bool {
+    fn are_others_back(&self, quorum: &RedisQuorum, name: &str, now: Monotonic) -> bool {
         let is_away = |member: &MemberStatus| {
             let answers = self.session.link(&member.name).is_some_and(|link| link.answers());
             member.reason == Some(FenceReason::Busy) || (member.state != MemberState::Admitted && !answers)
         };
-        let others = quorum.members().iter().filter(|member| member.name != name && is_away(member));
-        let others: Vec<&str> = others.map(|member| member.name.as_str()).collect();
-        are_all_back(&mut self.memory.away.lock(), &others, now, effective::rejoin_delay_of(quorum))
+        let away = quorum.members().iter().filter(|member| is_away(member));
+        let away: Vec<&str> = away.map(|member| member.name.as_str()).collect();
+        are_back_except(name, &mut self.memory.away.lock(), &away, now, effective::rejoin_delay_of(quorum))
     }
 }
 
@@ -288,14 +290,18 @@ impl MemberSnapshot {
 ///
 /// A member that has been away for longer perhaps never comes back. `since` has the time when each member went away, as
 /// this leader observed it.
-fn are_all_back(since: &mut BTreeMap<String, Monotonic>, away: &[&str], now: Monotonic, delay: Duration) -> bool {
-    since.retain(|name, _| away.contains(&name.as_str()));
-    let mut all = true;
-    for name in away {
-        let gone = *since.entry((*name).to_owned()).or_insert(now);
-        all &= now.since(gone) >= delay;
+fn are_back_except(
+    name: &str,
+    since: &mut BTreeMap<String, Monotonic>,
+    away: &[&str],
+    now: Monotonic,
+    delay: Duration,
+) -> bool {
+    since.retain(|member, _| away.contains(&member.as_str()));
+    for member in away {
+        since.entry((*member).to_owned()).or_insert(now);
     }
-    all
+    since.iter().all(|(member, gone)| member == name || now.since(*gone) >= delay)
 }
 
 #[cfg(test)]
@@ -307,12 +313,25 @@ mod tests {
         const DELAY: Duration = Duration::from_secs(30);
         let at = |seconds| Monotonic::default() + Duration::from_secs(seconds);
         let mut since = BTreeMap::new();
-        assert!(are_all_back(&mut since, &[], at(0), DELAY));
-        assert!(!are_all_back(&mut since, &["m0"], at(10), DELAY), "it was sent away a moment ago");
-        assert!(!are_all_back(&mut since, &["m0"], at(39), DELAY));
-        assert!(are_all_back(&mut since, &["m0"], at(40), DELAY), "it possibly never comes back");
-        assert!(!are_all_back(&mut since, &["m0", "m1"], at(41), DELAY));
-        assert!(are_all_back(&mut since, &[], at(42), DELAY), "all answer");
-        assert!(!are_all_back(&mut since, &["m0"], at(43), DELAY), "it is away for a second time");
+        let mut are_back = |away: &[&str], seconds| are_back_except("m2", &mut since, away, at(seconds), DELAY);
+        assert!(are_back(&[], 0));
+        assert!(!are_back(&["m0"], 10), "it was sent away a moment ago");
+        assert!(!are_back(&["m0"], 39));
+        assert!(are_back(&["m0"], 40), "it possibly never comes back");
+        assert!(!are_back(&["m0", "m1"], 41));
+        assert!(are_back(&[], 42), "all answer");
+        assert!(!are_back(&["m0"], 43), "it is away for a second time");
+    }
+
+    #[test]
+    fn two_stuck_members_do_not_wait_for_each_other_for_ever() {
+        const DELAY: Duration = Duration::from_secs(30);
+        let at = |seconds| Monotonic::default() + Duration::from_secs(seconds);
+        let (mut since, away) = (BTreeMap::new(), ["m0", "m1"]);
+        let mut can_restart = |name, seconds| are_back_except(name, &mut since, &away, at(seconds), DELAY);
+        for second in 0..30 {
+            assert!(!can_restart("m0", second) && !can_restart("m1", second), "second {second}");
+        }
+        assert!(can_restart("m0", 30) && can_restart("m1", 30));
     }
 }

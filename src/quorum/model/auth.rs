@@ -7,7 +7,6 @@
 mod grants;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use hmac::Mac;
 use k8s_openapi::ByteString;
@@ -234,12 +233,7 @@ fn derive(seed: &Seed, labels: &[&str]) -> [u8; 32] {
 }
 
 opaque!(Auth);
-
-impl fmt::Debug for Rotation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Rotation({:?}, {:?})", self.request, self.stage)
-    }
-}
+opaque!(Rotation);
 
 #[cfg(test)]
 mod tests;

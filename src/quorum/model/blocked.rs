@@ -20,9 +20,6 @@ pub enum Blocked {
     ForeignCopy { name: String },
     /// Secret {name} was not written: {error}
     NotWritten { name: String, error: String },
-    /// The clients {names} have no passwords, because another object owns Secret {secret}. Delete that Secret, and the operator writes its
-    /// own
-    NoPasswords { names: String, secret: String },
     /// The clients {names} have no passwords. {refusal}
     NotGranted { names: String, refusal: String },
     /// Secret {name}, which spec.tls.secretRef names, does not exist. Create it with tls.crt, tls.key and ca.crt, for the names {names}, and

@@ -48,6 +48,13 @@ impl Lists {
         std::iter::once(self.voters.as_slice()).chain(self.former.as_deref())
     }
 
+    /// Number of members of the largest list in force.
+    ///
+    /// A member that joins or leaves is not included, because it can be silent for any time.
+    pub fn most_voters(&self) -> usize {
+        self.in_force().map(<[_]>::len).max().unwrap_or_default()
+    }
+
     /// Whether two lists are in force.
     pub fn is_joint(&self) -> bool {
         self.former.is_some()
@@ -166,6 +173,15 @@ pub fn wanted(quorum: &RedisQuorum) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_that_join_or_leave_are_no_voters() {
+        let list = |members: usize| (0..members).map(|index| format!("q-{index}")).collect::<Vec<_>>();
+        let of = |voters, former, wanted| Lists { epoch: 2, voters, former, wanted }.most_voters();
+        assert_eq!(of(list(1), None, list(3)), 1);
+        assert_eq!(of(list(3), Some(list(1)), list(3)), 3);
+        assert_eq!(of(list(1), Some(list(3)), list(1)), 3);
+    }
 
     #[test]
     fn members_that_every_grant_needs_are_counted_in_each_list() {

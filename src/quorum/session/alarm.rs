@@ -15,13 +15,9 @@ impl Alarm {
         let alarm = self.clone();
         async move {
             if caught(task).await.is_err() {
-                alarm.raise();
+                alarm.0.store(true, Ordering::Release);
             }
         }
-    }
-
-    pub(super) fn raise(&self) {
-        self.0.store(true, Ordering::Release);
     }
 
     pub(super) fn is_raised(&self) -> bool {

@@ -63,7 +63,6 @@ impl LinkList {
             link.end();
             self.shared.clocks.forget(link.name());
         }
-        self.shared.clocks.set_members(next.len());
         *list = next;
     }
 }

@@ -53,11 +53,13 @@ impl QuorumSession {
         let _one_after_the_other = self.placing.lock();
         let quorum = self.quorum();
         let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
-        let epoch = Lists::of(&quorum).epoch;
+        let lists = Lists::of(&quorum);
+        let epoch = lists.epoch;
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         self.agreement.follow(&quorum);
         self.timers.note_change(&quorum);
         self.links.follow(plan::recorded_members(&quorum));
+        self.clocks.set_members(lists.most_voters());
         for link in self.links().iter() {
             if link.plan().is_external() {
                 let name = link.name();

@@ -127,27 +127,23 @@ impl Registry {
         let _ = self.announcements.send(quorum.clone());
     }
 
-    /// Ends the sessions that panicked, and starts those whose pause has ended.
+    /// Ends the sessions that panicked, and starts the missing ones.
     fn mend(&self) {
         for session in self.all().iter().filter(|session| session.is_broken()) {
             self.rest(session.reference());
         }
         for quorum in self.context.quorums.all() {
-            // Earlier there was possibly no room for it.
+            // Earlier there was possibly no room for it, or its session panicked and pauses.
             let waits = self.get(&ObjectRef::from_obj(&*quorum)).is_none();
             if waits && self.context.replica.settings.serves(&quorum) && !self.context.has_no_room(&quorum) {
                 self.on_quorum(&Change::Applied(quorum));
             }
         }
-        let due = self.restarts.lock().take_due(self.context.clock.monotonic());
-        for quorum in due.iter().filter_map(|reference| self.context.quorums.get(reference)) {
-            self.on_quorum(&Change::Applied(quorum));
-        }
     }
 
     /// Starts the session of a quorum that has none.
     fn begin(&self, reference: &ObjectRef<RedisQuorum>, quorum: &Arc<RedisQuorum>) {
-        if self.restarts.lock().rests(reference) {
+        if self.restarts.lock().rests(reference, self.context.clock.monotonic()) {
             return;
         }
         let started = caught_in(|| QuorumSession::start(&self.context, quorum.clone(), self.announcements.clone()));

@@ -15,7 +15,6 @@ const CALM: Duration = Duration::from_secs(600);
 struct Failures {
     count: u32,
     until: Monotonic,
-    rests: bool,
 }
 
 /// The sessions that panicked, by quorum.
@@ -28,30 +27,19 @@ impl<K> Default for Restarts<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Restarts<K> {
+impl<K: Eq + Hash> Restarts<K> {
     /// Records that a session panicked, and returns its pause.
     pub(super) fn failed(&mut self, quorum: K, now: Monotonic) -> Duration {
-        let rest = self.0.get(&quorum).filter(|rest| now.since(rest.until) < CALM);
-        let count = rest.map_or(0, |rest| rest.count);
+        self.0.retain(|_, rest| now.since(rest.until) < CALM);
+        let count = self.0.get(&quorum).map_or(0, |rest| rest.count);
         let pause = FIRST_PAUSE.saturating_mul(1 << count.min(10)).min(LONGEST_PAUSE);
-        self.0.insert(quorum, Failures { count: count.saturating_add(1), until: now + pause, rests: true });
+        self.0.insert(quorum, Failures { count: count.saturating_add(1), until: now + pause });
         pause
     }
 
     /// Whether the session pauses.
-    pub(super) fn rests(&self, quorum: &K) -> bool {
-        self.0.get(quorum).is_some_and(|rest| rest.rests)
-    }
-
-    /// The sessions whose pause has ended.
-    pub(super) fn take_due(&mut self, now: Monotonic) -> Vec<K> {
-        self.0.retain(|_, rest| rest.rests || now.since(rest.until) < CALM);
-        let due = self.0.iter_mut().filter(|(_, rest)| rest.rests && now >= rest.until);
-        due.map(|(quorum, rest)| {
-            rest.rests = false;
-            quorum.clone()
-        })
-        .collect()
+    pub(super) fn rests(&self, quorum: &K, now: Monotonic) -> bool {
+        self.0.get(quorum).is_some_and(|rest| now < rest.until)
     }
 
     /// Forgets a quorum that was deleted.
@@ -75,10 +63,9 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let pause = restarts.failed("q", at(now)).as_secs();
-            assert!(restarts.rests(&"q") && restarts.take_due(at(now)).is_empty());
+            assert!(restarts.rests(&"q", at(now)));
             now += pause;
-            assert_eq!(restarts.take_due(at(now)), ["q"]);
-            assert!(!restarts.rests(&"q") && restarts.take_due(at(now)).is_empty());
+            assert!(!restarts.rests(&"q", at(now)));
             pauses.push(pause);
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);

@@ -13,6 +13,7 @@ use crate::{
     bench::Bench,
     foreign::{Client, Line, Monitor},
     locks::{Lock, SOON, claim, status, token},
+    poll,
     quorums::Quorum,
 };
 
@@ -87,6 +88,25 @@ pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(
     // No member answers for the lock's key, so the lock is deleted only when no member can have the key.
     lock.delete().await?;
     lock.recorder.until_gone(delay(max_ttl) + SOON).await?;
+    quorum.recorder.until_gone(LIMIT).await?;
+    Ok(())
+}
+
+/// A script that has written keeps a member busy, so the leader cannot close it. The memory limit is refused, too.
+pub(crate) async fn a_quorum_with_a_busy_member_and_a_bad_limit_goes(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let client = Client::start(&quorum).await?;
+    bench.patch("rq", "q", r#"{"spec": {"pod": {"resources": {"limits": {"memory": "16Mi"}}}}}"#).await?;
+    let script = format!("redis.call('SET', '{}/busy', 1) while true do end", bench.namespace);
+    let url = "$(sed -n 1p /client/urls)";
+    let command =
+        format!("redis-cli --no-auth-warning -u \"{url}\" EVAL \"{script}\" 1 {}/busy; sleep 3600", bench.namespace);
+    let _monitor = Monitor::run(&quorum, "busy", &command).await?;
+    poll::until(SOON, "the member is busy", async || {
+        Ok(client.redis(0, &["PING"]).await?.contains("BUSY").then_some(()))
+    })
+    .await?;
+    bench.delete::<RedisQuorum>("q").await?;
     quorum.recorder.until_gone(LIMIT).await?;
     Ok(())
 }

@@ -70,7 +70,10 @@ impl MemberLink {
                     sleep(self.pause()).await;
                 }
                 // The process is alive, and members of this kind load only little data.
-                Err(MemberError::Busy | MemberError::Loading) => sleep(RETRY_PERIOD).await,
+                Err(error @ (MemberError::Busy | MemberError::Loading)) => {
+                    self.note_missed(&self.unanswered(&error));
+                    sleep(RETRY_PERIOD).await;
+                }
                 Err(error) => {
                     tracing::trace!(member = %self.name, %error, "admin connection");
                     self.note_missed(&self.unanswered(&error));
@@ -133,7 +136,9 @@ impl MemberLink {
                         }
                     }
                     Err(MemberError::Busy) if !self.plan.is_external() => busy::end_script(self, &mut admin).await,
-                    Err(MemberError::Busy | MemberError::Loading) => {}
+                    Err(error @ (MemberError::Busy | MemberError::Loading)) => {
+                        self.note_missed(&self.unanswered(&error))
+                    }
                     Err(_) => return,
                 }
             }

@@ -66,11 +66,7 @@ impl LinkState {
 
     /// Whether the process in the pod with this UID lives and refuses the operator's password.
     pub fn is_refused_by(&self, pod_uid: Option<&str>) -> bool {
-        self.failure == Some(MemberError::Refused) && self.is_in(pod_uid)
-    }
-
-    fn is_in(&self, pod_uid: Option<&str>) -> bool {
-        pod_uid.is_some() && self.pod_uid.as_deref() == pod_uid
+        self.failure == Some(MemberError::Refused) && pod_uid.is_some() && self.pod_uid.as_deref() == pod_uid
     }
 
     fn is_last(&self, run_id: &RunId) -> bool {

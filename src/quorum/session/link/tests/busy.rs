@@ -4,6 +4,9 @@ use redis::Pipeline;
 
 use super::watches::{busy, client, led};
 use super::*;
+use crate::quorum::model::plan::external_members;
+use crate::redis_member::Guard;
+use crate::redlock::MemberError;
 
 const ENDLESS: &str = "while true do end";
 
@@ -67,4 +70,27 @@ async fn a_member_with_an_unkillable_script_is_stuck_after_seconds() {
     until_true("stuck", &link, MemberLink::is_stuck).await;
     assert!(SystemClock.monotonic().since(began) >= Duration::from_secs(5));
     assert!(link.answers());
+}
+
+#[tokio::test]
+async fn a_busy_external_master_is_not_awaited_and_is_reported() {
+    let (member, link, _end, auth) = led().await;
+    busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
+    until_true("stuck", &link, MemberLink::is_stuck).await;
+
+    let masters = ["a", "b", "c"].map(|name| serde_json::json!({"name": name, "address": member.address()}));
+    let spec = serde_json::json!({"members": 0, "external": masters});
+    let quorum = RedisQuorum::new("far", serde_json::from_value(spec).unwrap());
+    let plan = external_members(&quorum).into_iter().next().unwrap();
+    let shared = Shared { agreement: SharedAgreement::new(&quorum), ..shared(link.clocks.clone()) };
+    let (news, _) = broadcast::channel(64);
+    let stop = CancellationToken::new();
+    let far = MemberLink::start(shared, plan, ObjectRef::new("far").within("locks"), news, stop.clone());
+    let _end = stop.drop_guard();
+    let password = auth.password("main-0", OPERATOR_USER);
+    let credentials = Credentials { username: OPERATOR_USER.to_owned(), password, tls: None };
+    far.place_external(Some(credentials), None, 1, Guard { uid: "far".to_owned(), epoch: 2 });
+    let trouble = |far: &MemberLink| far.agreement.lock().trouble(far.name()).map(str::to_owned);
+    until_true("reported", &far, |far| trouble(far).is_some()).await;
+    assert_eq!(trouble(&far), Some(MemberError::Busy.to_string()));
 }
