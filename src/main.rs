@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use redlock_cli::change::release;
 use redlock_cli::hold::{acquire, hold_command};
+use redlock_cli::lock_check::{self, LockCheckArgs};
 use redlock_cli::{self as cli, UserCommand, agent, run};
 use redlock_operator::api;
 use redlock_operator::operator::args::OperatorArgs;
-use redlock_operator::operator::lock_check::{self, LockCheckArgs};
 use redlock_operator::operator::uninstall::{self, UninstallArgs};
 use redlock_operator::operator::{self};
 

@@ -3,9 +3,9 @@
 //! Every replica watches the cluster, keeps connections to all members and renews held locks. One of them, the leader, also
 //! runs the controllers: it grants, seals, repairs, fences and writes status.
 
+mod api_client;
 pub mod args;
 pub mod http;
-pub mod lock_check;
 mod readiness;
 pub mod surroundings;
 pub mod telemetry;
@@ -47,6 +47,9 @@ use crate::time::{Clock, SystemClock};
 /// It does not release locks.
 const HANDOVER: Duration = Duration::from_secs(10);
 
+/// Time between two attempts to create the default quorum.
+const DEFAULT_QUORUM_RETRY: Duration = Duration::from_secs(2);
+
 /// The network access of this process to members and holders.
 ///
 /// The API server is refused, because it answers this process differently from every other client.
@@ -59,9 +62,9 @@ fn outward(args: &OperatorArgs) -> Outward {
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
     log_start(&args);
-    let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
+    let client = api_client::client().await?;
     // A separate client, because the renewal of the Lease must not wait for the writes of many locks.
-    let lease_client = Client::try_default().await?;
+    let lease_client = api_client::client().await?;
     let terminated = terminated()?;
     let listen = args.listen;
     let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(outward(&args)) };
@@ -282,18 +285,15 @@ async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Te
     else {
         return;
     };
-    let retry = Duration::from_secs(2);
-    while !term.over.is_cancelled() {
-        let installation = &context.replica.settings.installation;
-        match quorum::ensure_default_quorum(&context.client, &args.default_quorum, default, installation).await {
-            Ok(()) => return,
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "default quorum not created yet"),
+    let (client, installation) = (&context.client, &context.replica.settings.installation);
+    let creation = async {
+        while let Err(error) = quorum::ensure_default_quorum(client, &args.default_quorum, default, installation).await
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "default quorum not created yet");
+            tokio::time::sleep(DEFAULT_QUORUM_RETRY).await;
         }
-        tokio::select! {
-            () = tokio::time::sleep(retry) => {}
-            () = term.over.cancelled() => return,
-        }
-    }
+    };
+    term.bound(&*context.clock, creation).await.unwrap_or(());
 }
 
 /// Updates the heartbeat of the main loop, and whether this replica is ready.

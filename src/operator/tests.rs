@@ -1,22 +1,44 @@
-//! The caches keep whatever the operator reads: each reader answers the same from a whole object and from what is kept of it.
+//! The caches of the operator. Each reader gives the same answer for a whole object and for its cached part.
 
 use std::sync::Arc;
 
+use clap::Parser as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::Operator;
+use super::args::OperatorArgs;
 use crate::api::{Election, MEMBER_LABEL};
 use crate::evidence;
 use crate::job::model as jobs;
 use crate::lock::model::instance::{self, PodEvidence};
 use crate::lock::model::{candidate, job, nodes, verdict};
 use crate::quorum::model::facts;
+use crate::redis_member::{Machine, Outward};
 use crate::runtime::cache::{Guarded, Kind};
-use crate::time::{Monotonic, UnixMillis};
+use crate::runtime::fake_api;
+use crate::time::{Monotonic, SystemClock, UnixMillis};
 
 const NOW: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
+
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: OperatorArgs,
+}
+
+#[tokio::test]
+async fn metrics_have_the_watch_of_each_kind() {
+    let line = Line::parse_from(["redlock", "--pod-name", "a", "--jobs", "true"]);
+    let api = || fake_api::client(|_request| (404, json!({})));
+    let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Outward::but(Vec::new())) };
+    let text = Operator::new(line.args, api(), api(), machine).context.metrics_text(false);
+    for kind in ["DistributedLock", "RedisQuorum", "Pod", "Node", "Namespace", "Job"] {
+        assert!(text.contains(&format!("redlock_watch_errors_total{{kind=\"{kind}\"}}")), "{kind}: {text}");
+    }
+}
 
 /// A whole object, and the part of it that a cache keeps.
 ///

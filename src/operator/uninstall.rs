@@ -11,20 +11,20 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::runtime::wait::await_condition;
-use kube::{Api, Client, Config, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::json;
 
+use super::api_client;
 use super::args::Scopes;
 use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
 use crate::runtime::cache::{Guarded, Kind};
 use crate::runtime::scope::Scope;
 use crate::runtime::settings::unreadable_installation;
 
-/// How long the API server can be silent within one request.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the operator's pods can take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time between two lists of the operator's pods.
+const STOP_PERIOD: Duration = Duration::from_millis(500);
 /// Maximum number of held locks in the refusal.
 const NAMED: usize = 20;
 
@@ -52,9 +52,10 @@ struct Installation {
 
 /// Refuses while locks are held. Otherwise it stops the operator, and removes its finalizers.
 pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
-    let mut config = Config::infer().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
-    (config.read_timeout, config.write_timeout) = (Some(SILENCE_TIMEOUT), Some(SILENCE_TIMEOUT));
-    let client = Client::try_from(config)?;
+    uninstall(&api_client::client().await?, &args).await
+}
+
+async fn uninstall(client: &Client, args: &UninstallArgs) -> anyhow::Result<()> {
     let installation = Installation {
         client: client.clone(),
         name: args.scopes.installation.clone(),
@@ -62,16 +63,27 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
         quorums: args.scopes.quorums(),
     };
     installation.refuse_if_held().await?;
-    let replicas = stop_operator(&client, &args).await?;
-    // The operator granted a lock while it was stopping, so it must start again and renew that lock.
-    if let Err(held) = installation.refuse_if_held().await {
-        scale(&client, &args, replicas).await?;
-        return Err(held);
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.namespace);
+    let Some(deployment) = deployments.get_opt(&args.deployment).await? else { return installation.clear().await };
+    let removed = installation.stop_and_clear(&deployments, &deployment).await;
+    if removed.is_err() {
+        // The release stays installed, and it needs its operator.
+        scale(&deployments, &deployment, deployment.spec.as_ref().and_then(|spec| spec.replicas)).await?;
     }
-    installation.clear().await
+    removed
 }
 
 impl Installation {
+    /// Stops the operator and removes its finalizers, unless it granted a lock while it was stopping.
+    async fn stop_and_clear(&self, deployments: &Api<Deployment>, deployment: &Deployment) -> anyhow::Result<()> {
+        scale(deployments, deployment, Some(0)).await?;
+        let pods = Api::namespaced(self.client.clone(), &deployment.namespace().unwrap_or_default());
+        let stopped = until_stopped(&pods, deployment);
+        tokio::time::timeout(STOP_TIMEOUT, stopped).await.context("the operator's pods did not stop")??;
+        self.refuse_if_held().await?;
+        self.clear().await
+    }
+
     async fn all<K>(&self, scope: &Scope) -> anyhow::Result<Vec<Guarded<K>>>
     where
         K: Kind + Resource<Scope = NamespaceResourceScope>,
@@ -172,26 +184,77 @@ fn held_on(lock: &Guarded<DistributedLock>) -> Option<Option<String>> {
     }
 }
 
-async fn scale(client: &Client, args: &UninstallArgs, replicas: i32) -> anyhow::Result<()> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.namespace);
-    let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    deployments.patch_scale(&args.deployment, &PatchParams::default(), &scale).await?;
+async fn scale(deployments: &Api<Deployment>, deployment: &Deployment, replicas: Option<i32>) -> anyhow::Result<()> {
+    let scale = Patch::Merge(json!({"spec": {"replicas": replicas.unwrap_or(1)}}));
+    deployments.patch_scale(&deployment.name_any(), &PatchParams::default(), &scale).await?;
     Ok(())
 }
 
-/// Stops all replicas, and returns their desired number before the stop.
-async fn stop_operator(client: &Client, args: &UninstallArgs) -> anyhow::Result<i32> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.namespace);
-    let Some(deployment) = deployments.get_opt(&args.deployment).await? else { return Ok(0) };
-    scale(client, args, 0).await?;
-    let spec = deployment.spec.unwrap_or_default();
-    let labels = spec.selector.match_labels.unwrap_or_default();
-    let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
-    for pod in pods.list(&ListParams::default().labels(&selector)).await? {
-        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
-        let gone = await_condition(pods.clone(), &name, kube::runtime::conditions::is_deleted(&uid));
-        tokio::time::timeout(STOP_TIMEOUT, gone).await.context("the operator's pods did not stop")??;
+/// Waits until no pod of the Deployment runs. A failed pod, such as an evicted one, can stay.
+async fn until_stopped(pods: &Api<Pod>, deployment: &Deployment) -> anyhow::Result<()> {
+    let labels = deployment.spec.iter().flat_map(|spec| spec.selector.match_labels.iter().flatten());
+    let selector = labels.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+    let has_ended = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase.is_some_and(|phase| ["Failed", "Succeeded"].contains(&phase))
+    };
+    while !pods.list(&ListParams::default().labels(&selector)).await?.iter().all(has_ended) {
+        tokio::time::sleep(STOP_PERIOD).await;
     }
-    Ok(spec.replicas.unwrap_or(1))
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use clap::Parser as _;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::runtime::fake_api;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: UninstallArgs,
+    }
+
+    /// Uninstalls with this answer to the list of pods. Returns whether it succeeded, and how often it set the number of replicas.
+    async fn uninstalled(pods: (u16, Value)) -> (bool, usize) {
+        let scaled = Arc::new(AtomicUsize::new(0));
+        let counter = scaled.clone();
+        let deployment = json!({"metadata": {"name": "redlock-operator", "namespace": "redlock-system"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": {}}});
+        let client = fake_api::client(move |request| match request.uri().path().rsplit('/').next() {
+            Some("scale") => {
+                counter.fetch_add(1, Ordering::Relaxed);
+                (200, json!({"metadata": {}}))
+            }
+            Some("redlock-operator") => (200, deployment.clone()),
+            Some("pods") => pods.clone(),
+            _ => (200, json!({"metadata": {}, "items": []})),
+        });
+        let line = Line::parse_from(["uninstall-check"]);
+        let ended = uninstall(&client, &line.args).await.is_ok();
+        (ended, scaled.load(Ordering::Relaxed))
+    }
+
+    fn pods(phase: &str) -> (u16, Value) {
+        (200, json!({"metadata": {}, "items": [{"metadata": {"name": "a"}, "status": {"phase": phase}}]}))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_uninstallation_starts_the_operator_again() {
+        let refusal = json!({"kind": "Status", "metadata": {}, "status": "Failure", "message": "no", "code": 500});
+        assert_eq!(uninstalled((500, refusal)).await, (false, 2));
+        assert_eq!(uninstalled(pods("Running")).await, (false, 2), "its pods do not stop");
+    }
+
+    #[tokio::test]
+    async fn an_evicted_pod_does_not_delay_an_uninstallation() {
+        assert_eq!(uninstalled(pods("Failed")).await, (true, 1));
+        assert_eq!(uninstalled((200, json!({"metadata": {}, "items": []}))).await, (true, 1));
+    }
 }

@@ -44,6 +44,9 @@ pub(super) async fn report(context: Context, term: Term) {
             report_kind(&context, &context.pods, &mut reported, now).await;
             report_kind(&context, &context.nodes, &mut reported, now).await;
             report_kind(&context, &context.namespaces, &mut reported, now).await;
+            if let Some(jobs) = &context.jobs {
+                report_kind(&context, jobs, &mut reported, now).await;
+            }
             let quorums = context.quorums.unreadable();
             for quorum in quorums.iter().filter(|quorum| context.replica.settings.serves_unreadable(quorum)) {
                 write_quorum_condition(&context, quorum).await;

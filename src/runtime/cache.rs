@@ -38,6 +38,10 @@ pub(crate) use self::lookup::Lookup;
 ///
 /// An object can have more than a megabyte, and the client reads an answer as a whole.
 const PAGE: u32 = 50;
+/// Seconds after which the API server ends a watch, and this replica begins the next one.
+///
+/// A dead connection delays changes by little more, because kube then gives up a silent watch.
+pub const WATCH_SECONDS: u32 = 30;
 /// Number of changes that wait for a slow reader. With more of them it has to read every object again.
 const CHANGES_CAPACITY: usize = 4096;
 
@@ -109,7 +113,7 @@ impl<K: Kind> Cache<K> {
         let (namespaces, apis): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
         let (cache, mut follower) = Self::unfilled(namespaces);
         let interruptions = cache.interruptions.clone();
-        let config = config.page_size(PAGE);
+        let config = config.page_size(PAGE).timeout(WATCH_SECONDS);
         let watches = apis.into_iter().enumerate().map(move |(at, api)| {
             let events = watcher(api, config.clone()).backoff(Reconnect::default());
             events.map(move |event| (at, event)).boxed()

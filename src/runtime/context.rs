@@ -221,6 +221,9 @@ impl Context {
         metrics.record_watch("Pod", &self.pods);
         metrics.record_watch("Node", &self.nodes);
         metrics.record_watch("Namespace", &self.namespaces);
+        if let Some(jobs) = &self.jobs {
+            metrics.record_watch("Job", jobs);
+        }
         metrics.text()
     }
 

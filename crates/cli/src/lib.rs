@@ -22,6 +22,7 @@ pub mod doctor;
 pub mod help;
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, unused_imports, reason = "only `run` and the agent need it"))]
 pub mod hold;
+pub mod lock_check;
 #[cfg(target_os = "linux")]
 pub mod loopback;
 pub mod output;

@@ -4,6 +4,7 @@ use kube::api::PostParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt};
 
+use crate::api::requests::{RequestError, request};
 use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
 
 /// Why the default quorum could not be made.
@@ -12,9 +13,9 @@ pub enum DefaultQuorumError {
     /// The chart value is not a valid specification.
     #[error("the specification of the default quorum is not valid")]
     Spec(#[source] serde_json::Error),
-    /// The API server refused it.
+    /// The API server refused it, or did not answer.
     #[error("the API server did not create the default quorum")]
-    Api(#[source] Box<kube::Error>),
+    Api(#[source] RequestError),
 }
 
 /// Creates the quorum for this installation, if there is none of that name.
@@ -34,13 +35,14 @@ pub async fn ensure_default_quorum(
     installation.clone_into(&mut quorum.spec.installation);
     let api: Api<RedisQuorum> = Api::namespaced(client.clone(), namespace);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match api.create(&params, &quorum).await {
+    match request(api.create(&params, &quorum)).await {
         Ok(_) => {
             tracing::info!(namespace, name, "created the default quorum");
             Ok(())
         }
-        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
-        Err(error) => Err(DefaultQuorumError::Api(Box::new(error))),
+        // It exists.
+        Err(RequestError::Conflict) => Ok(()),
+        Err(error) => Err(DefaultQuorumError::Api(error)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `redlock lock-check`: what `helm test` asks. It takes a lock as a user would, by creating a claim, and gives it back.
+//! `redlock lock-check` for `helm test`: it takes a lock as a user would, by creating a claim, and releases it.
 //!
 //! It stops no process, and no other lock has its key. It deletes its claim after success and failure. If this process is killed before that,
 //! the operator deletes the claim by `maxHold` and `ttlAfterFinished`.
@@ -13,11 +13,10 @@ use kube::api::{DeleteParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use redlock_api::DistributedLock;
+use redlock_api::conditions::{LockCondition, is_true};
+use redlock_engine::time::{Clock as _, SystemClock};
 use serde_json::json;
-
-use crate::api::DistributedLock;
-use crate::api::conditions::{LockCondition, is_true};
-use crate::time::{Clock as _, SystemClock};
 
 /// Maximum time from the deletion of the claim to its end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_claim_has_a_key_of_its_own_and_ends_by_itself() {
+    fn the_claim_has_its_own_key_and_ends_without_help() {
         let of = |quorum: Option<&str>| claim("lock-check-1", quorum).unwrap().spec;
         assert_eq!(of(None).key.as_deref(), Some("lock-check-1"));
         assert!(
