@@ -63,6 +63,8 @@ struct World {
     creations: usize,
     /// The number of first creations that succeed but are answered with an error.
     unanswered: usize,
+    /// The kind that the user can neither list nor watch.
+    forbidden: Option<&'static str>,
 }
 
 type Shared = Arc<Mutex<World>>;
@@ -93,6 +95,7 @@ impl ApiServer {
             stepped_down: None,
             creations: 0,
             unanswered: 0,
+            forbidden: None,
         };
         let world = Arc::new(Mutex::new(world));
         let (end, ended) = oneshot::channel();
@@ -148,6 +151,11 @@ impl ApiServer {
     /// Lets this number of first creations succeed with a lost answer.
     pub(crate) fn lose_answers(&self, creations: usize) {
         self.world.lock().unwrap().unanswered = creations;
+    }
+
+    /// Forbids to list and watch a kind, which is named as in paths.
+    pub(crate) fn forbid(&self, kind: &'static str) {
+        self.world.lock().unwrap().forbidden = Some(kind);
     }
 
     /// The number of requests to create a claim.
@@ -336,7 +344,9 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
         let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
         Response::builder().status(code).header(DATE, date).body(body).unwrap()
     };
+    let is_forbidden = parts.method == Method::GET && world.forbidden.is_some_and(|kind| path.ends_with(kind));
     match parts.method {
+        _ if is_forbidden => respond(StatusCode::FORBIDDEN, other_kinds::forbidden()),
         Method::POST if is_lock => {
             let (code, answer) = world.create(body);
             respond(code, Body::from(answer.to_string()))

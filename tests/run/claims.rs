@@ -215,6 +215,19 @@ fn a_silent_operator_is_an_error_of_its_own() {
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
 }
 
+/// Without `--wait` a command whose user cannot watch its claim would wait without end.
+#[test]
+fn a_user_who_cannot_watch_claims_gets_an_error() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.forbid("distributedlocks");
+    let output = run(&place, &server, &["--wait", "5s"], "touch ran").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{errors}");
+    assert!(errors.contains("failed to watch dlock shop/reindex-"), "{errors}");
+    assert!(errors.contains("next: Ask an administrator for the role"), "{errors}");
+    assert!(!place.folder.join("ran").exists() && server.claim().is_none());
+}
+
 /// A full standard error must not change the exit code.
 #[test]
 fn a_standard_error_that_takes_nothing_stops_nothing() {

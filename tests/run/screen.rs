@@ -134,6 +134,20 @@ fn a_signal_leaves_a_usable_terminal() {
     }
 }
 
+/// The user can list locks, but no quorums.
+#[test]
+fn a_report_names_the_files_that_it_leaves_out() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.forbid("redisquorums");
+    let mut report = place.redlock(&["report", "report", "-n", "shop"]);
+    let output = report.env("KUBECONFIG", server.kubeconfig(&place.folder)).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let about = place.read("report/about.txt");
+    for line in ["distributedlocks.yaml: ", "redisquorums.yaml: left out, ", "leases-*.yaml: left out, "] {
+        assert!(about.contains(line), "{line}: {about}");
+    }
+}
+
 /// `dev/report-html.sh` opens this page in a browser.
 #[test]
 fn a_report_has_a_page_for_a_browser() {

@@ -3,10 +3,10 @@
 mod args;
 pub mod installation;
 pub mod objects;
+mod problem;
 mod proxy;
 pub mod target;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use redlock_api::{GoDuration, MilliTime};
 use redlock_engine::time::SystemClock;
 
 pub use args::ClusterArgs;
+pub use problem::Problem;
 
 /// Timeout of one request, unless `--request-timeout` sets another one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,78 +52,6 @@ impl ScopeArgs {
 pub fn any_of(scope: Option<&str>) -> String {
     scope.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"))
 }
-
-/// A failure, and the next step for the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The failure, as a fragment of a sentence.
-    pub what: String,
-    /// The next step, as a sentence. It is empty if there is none.
-    pub next: String,
-    /// The code of the API server's answer.
-    pub code: Option<u16>,
-}
-
-impl Problem {
-    /// A failure that is not a response of the API server.
-    pub fn new(what: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { what: what.into(), next: next.into(), code: None }
-    }
-
-    /// Whether the API server forbids the request to this user.
-    #[must_use]
-    pub fn is_forbidden(&self) -> bool {
-        self.code == Some(403)
-    }
-
-    /// Whether the object or its kind does not exist.
-    #[must_use]
-    pub fn is_not_found(&self) -> bool {
-        self.code == Some(404)
-    }
-
-    /// The problem for a failed request.
-    fn of_request(doing: &str, server: &str, error: &kube::Error) -> Self {
-        let kube::Error::Api(status) = error else {
-            let cause = root_cause(error);
-            let next = match cause.contains("certificate") {
-                true => "Name the file with the authority of this API server: --certificate-authority FILE".to_owned(),
-                false => format!("Check that {server} is the right API server and can be reached: redlock doctor"),
-            };
-            return Self::new(format!("failed to {doing}: {cause}"), next);
-        };
-        let next = match status.code {
-            401 => "Log in again: the API server does not accept the credentials of this context.",
-            403 => "Ask an administrator for the role that docs/command.md names for this command.",
-            404 if status.details.as_ref().is_none_or(|details| details.name.is_empty()) => {
-                "The kind is not installed. Install the chart redlock-operator, or apply its CRDs: redlock crds"
-            }
-            409 => "The object changed meanwhile. Run the command again.",
-            429 | 500..=599 => "The API server is busy or starts. Run the command again in a minute.",
-            _ => "",
-        };
-        let message = if status.message.is_empty() { &status.reason } else { &status.message };
-        Self { what: format!("failed to {doing}: {message}"), next: next.to_owned(), code: Some(status.code) }
-    }
-}
-
-/// The innermost error. The errors that kube wraps around it add no information.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        if self.next.is_empty() { Ok(()) } else { write!(f, "\nnext: {}", self.next) }
-    }
-}
-
-impl std::error::Error for Problem {}
 
 /// The cluster of the kubeconfig or of the pod.
 pub struct Cluster {
@@ -228,6 +157,25 @@ impl Cluster {
         }
     }
 
+    /// Lists all objects of a kind in all namespaces, or in the own one if this user can read only that.
+    ///
+    /// It also returns that namespace, or `None` for all of them.
+    ///
+    /// # Errors
+    /// If the API server refuses or does not answer.
+    pub async fn list_readable<K>(&self) -> Result<(Vec<K>, Option<&str>), Problem>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        match self.list(None, "").await {
+            Err(problem) if problem.is_forbidden() => {
+                let namespace = self.namespace.as_str();
+                Ok((self.list(Some(namespace), "").await?, Some(namespace)))
+            }
+            listed => Ok((listed?, None)),
+        }
+    }
+
     /// The API server's time. Before the first response it is the time of this machine.
     #[must_use]
     pub fn now(&self) -> MilliTime {
@@ -257,31 +205,26 @@ struct ListMeta {
 }
 
 #[cfg(test)]
+pub(crate) mod fake;
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::objects::QuorumObject;
 
-    fn refused(code: u16, details: serde_json::Value) -> Problem {
-        let status = json!({"status": "Failure", "message": "no", "reason": "R", "code": code, "details": details});
-        let error = kube::Error::Api(serde_json::from_value(status).unwrap());
-        Problem::of_request("list locks", "https://cluster:6443", &error)
-    }
-
-    #[test]
-    fn an_error_says_what_to_do_next() {
-        let forbidden = refused(403, json!(null));
-        assert!(forbidden.is_forbidden());
-        assert_eq!(
-            forbidden.to_string(),
-            "failed to list locks: no\nnext: Ask an administrator for the role that docs/command.md names for this command."
-        );
-        assert!(refused(404, json!({})).next.contains("redlock crds"), "the kind is missing");
-        assert_eq!(refused(404, json!({"name": "a"})).next, "", "the object is missing");
-        assert_eq!(refused(400, json!(null)).to_string(), "failed to list locks: no");
-        let unreachable = kube::Error::Service(std::io::Error::other("connection refused").into());
-        let unreachable = Problem::of_request("list locks", "https://cluster:6443", &unreachable);
-        assert!(unreachable.to_string().contains("connection refused"), "{unreachable}");
-        assert!(unreachable.next.contains("https://cluster:6443"), "{unreachable}");
+    #[tokio::test]
+    async fn a_user_of_one_namespace_gets_the_objects_of_that_one() {
+        let cluster = Cluster::answering(|request| match request.uri().path().contains("/namespaces/shop/") {
+            true => (200, json!({"items": [{"metadata": {"name": "main"}}]})),
+            false => (403, json!({"reason": "Forbidden", "code": 403})),
+        });
+        let (quorums, namespace) = cluster.list_readable::<QuorumObject>().await.unwrap();
+        assert_eq!((quorums.len(), namespace), (1, Some("shop")));
+        let cluster = Cluster::answering(|_| (200, json!({"items": []})));
+        assert_eq!(cluster.list_readable::<QuorumObject>().await.unwrap().1, None);
+        let cluster = Cluster::answering(|_| (403, json!({"reason": "Forbidden", "code": 403})));
+        assert!(cluster.list_readable::<QuorumObject>().await.unwrap_err().is_forbidden());
     }
 }

@@ -95,28 +95,19 @@ pub async fn examine(cluster: &Cluster) -> Findings {
         Err(problem) => return Findings(vec![checks::problem("API server", problem)]),
     };
     let mut found = vec![server, clock(cluster)];
-    let (kinds, rights, quorums) = (kinds(cluster), rights(cluster), cluster.list::<QuorumObject>(None, ""));
+    let (kinds, rights, quorums) = (kinds(cluster), rights(cluster), cluster.list_readable::<QuorumObject>());
     let (kinds, rights, quorums) = futures::join!(kinds, rights, quorums);
     found.extend(kinds);
     found.extend(rights);
-    let can_read_all = quorums.is_ok();
-    let quorums = match quorums {
-        Err(problem) if problem.is_forbidden() => cluster.list(Some(&cluster.namespace), "").await,
-        listed => listed,
-    };
     match quorums {
-        Ok(quorums) => {
-            found.extend(operators(cluster, &quorums, can_read_all).await);
+        Ok((quorums, namespace)) => {
+            found.extend(operators(cluster, &quorums, namespace.is_none()).await);
             found.extend(quorums::quorums(&quorums, cluster.now()));
         }
         Err(problem) => found.push(checks::problem("quorums", problem)),
     }
-    let locks = match cluster.list::<LockObject>(None, "").await {
-        Err(problem) if problem.is_forbidden() => cluster.list::<LockObject>(Some(&cluster.namespace), "").await,
-        listed => listed,
-    };
-    match locks {
-        Ok(locks) => {
+    match cluster.list_readable::<LockObject>().await {
+        Ok((locks, _)) => {
             found.push(checks::locks(&locks, cluster.now()));
             found.extend(jobs(cluster, &locks).await);
         }
@@ -185,12 +176,8 @@ async fn rights(cluster: &Cluster) -> Vec<Finding> {
 
 /// Checks the Jobs that need a lock, if this user can list Jobs.
 async fn jobs(cluster: &Cluster, locks: &[LockObject]) -> Option<Finding> {
-    let listed = match cluster.list::<Job>(None, "").await {
-        Err(problem) if problem.is_forbidden() => cluster.list::<Job>(Some(&cluster.namespace), "").await,
-        listed => listed,
-    };
-    match listed {
-        Ok(jobs) => jobs::jobs(&jobs, locks, cluster.now()),
+    match cluster.list_readable::<Job>().await {
+        Ok((jobs, _)) => jobs::jobs(&jobs, locks, cluster.now()),
         Err(problem) if problem.is_forbidden() => None,
         Err(problem) => Some(checks::problem("Jobs", problem)),
     }

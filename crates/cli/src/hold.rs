@@ -19,7 +19,9 @@ use crate::cluster::Cluster;
 use anyhow::Context as _;
 pub use arguments::{DirectArgs, LockArgs, LockName};
 pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
-pub(super) use claim::{HoldState, Holding, ValiditySource, check_wall_clock, own_pod, send_release, take_detached};
+pub(super) use claim::{
+    HoldState, Holding, ValiditySource, Watched, check_wall_clock, own_pod, send_release, take_detached,
+};
 pub(super) use held_lock::{End, HeldLock, LONGEST_SLEEP, NotHeld, Renewal, Source, Validity, reserve};
 pub(super) use identity::{of_process, whoami};
 pub(super) use lock_response::LockResponse;

@@ -1,5 +1,6 @@
 //! `redlock report`: what a report of a problem needs, in a directory. No Secret is read.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use kube::api::LogParams;
 use kube::{Api, Resource, ResourceExt as _};
 use serde_json::Value;
 
+use crate::cluster::installation::{OPERATOR_LABELS, operator_namespaces};
 use crate::cluster::objects::{LockObject, QuorumObject};
 use crate::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use crate::console;
@@ -24,8 +26,6 @@ use redact::{redact, redact_text};
 
 /// Maximum number of lines from the end of each log.
 const LOG_LINES: i64 = 20_000;
-/// The label of the operator's own pods.
-const OPERATOR: &str = "app.kubernetes.io/name=redlock-operator";
 const MEMBERS: &str = redlock_api::QUORUM_LABEL;
 
 /// Arguments of `redlock report`.
@@ -76,10 +76,16 @@ pub async fn run(args: ReportArgs) -> anyhow::Result<()> {
     if args.html {
         report.page().await?;
     }
-    let operators = report.operators().await?;
+    let operators = match operator_namespaces(&cluster).await {
+        Ok(namespaces) => namespaces,
+        Err(problem) => {
+            report.left_out("operator-pods-*.yaml, leases-*.yaml", &problem)?;
+            BTreeSet::new()
+        }
+    };
     for namespace in &operators {
         report.scope = Some(namespace.clone());
-        report.objects::<Pod>(&format!("operator-pods-{namespace}.yaml"), OPERATOR).await?;
+        report.objects::<Pod>(&format!("operator-pods-{namespace}.yaml"), OPERATOR_LABELS).await?;
         report.objects::<Lease>(&format!("leases-{namespace}.yaml"), "").await?;
         if args.logs {
             report.logs(namespace).await?;
@@ -125,12 +131,9 @@ impl Report<'_> {
     /// Writes the page for a browser, with the locks of the scope and all readable quorums.
     async fn page(&mut self) -> anyhow::Result<()> {
         let locks = self.cluster.list::<LockObject>(self.scope.as_deref(), "").await;
-        let quorums = match self.cluster.list::<QuorumObject>(None, "").await {
-            Err(problem) if problem.is_forbidden() => self.cluster.list(self.scope.as_deref(), "").await,
-            listed => listed,
-        };
+        let quorums = self.cluster.list_readable::<QuorumObject>().await;
         match (locks, quorums) {
-            (Ok(locks), Ok(quorums)) => {
+            (Ok(locks), Ok((quorums, _))) => {
                 let picture = Picture::of(&locks, &quorums, self.cluster.now());
                 let page = html::page(&picture, &any_of(self.scope.as_deref()), env!("CARGO_PKG_VERSION"));
                 self.write("report.html", &page)
@@ -144,24 +147,8 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Namespaces of the operators that serve the readable quorums.
-    async fn operators(&self) -> Result<Vec<String>, Problem> {
-        let quorums: Vec<QuorumObject> = match self.cluster.list(None, "").await {
-            Err(problem) if problem.is_forbidden() => self.cluster.list(self.scope.as_deref(), "").await?,
-            listed => listed?,
-        };
-        let namespace = |quorum: &QuorumObject| {
-            let operator = quorum.status.operator.as_deref()?;
-            operator.split_once('/').map(|(namespace, _)| namespace.to_owned())
-        };
-        let mut namespaces: Vec<_> = quorums.iter().filter_map(namespace).collect();
-        namespaces.sort();
-        namespaces.dedup();
-        Ok(namespaces)
-    }
-
     async fn logs(&mut self, namespace: &str) -> anyhow::Result<()> {
-        let pods = match self.cluster.list::<Pod>(Some(namespace), OPERATOR).await {
+        let pods = match self.cluster.list::<Pod>(Some(namespace), OPERATOR_LABELS).await {
             Ok(pods) => pods,
             Err(problem) => return self.left_out("logs", &problem),
         };

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal as _};
 use serde_json::{Value, json};
 
 use crate::cluster::objects::{LockObject, QuorumObject};
-use crate::cluster::{Cluster, Problem, ScopeArgs, any_of};
+use crate::cluster::{Cluster, ScopeArgs, any_of};
 use crate::output::format::{count, span};
 use crate::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
 use crate::show::explain::of_quorum;
@@ -106,26 +106,13 @@ pub async fn run(args: TopArgs) -> anyhow::Result<()> {
     let printer = Printer::new(args.output);
     let namespace = args.scope.of(&cluster.namespace);
     let locks: Vec<LockObject> = cluster.list(namespace, "").await?;
-    let (quorums, scope) = quorums(&cluster).await?;
+    let (quorums, scope) = cluster.list_readable::<QuorumObject>().await?;
     let is_for_people = matches!(printer.format(), None | Some(Format::Wide));
     if is_for_people && printer.is_terminal() && io::stdin().is_terminal() && !args.once {
         let view = view::View::new(any_of(namespace), printer.paint().colours);
         return screen::run(&cluster, namespace, scope, view).await;
     }
     printer.show(&Overview { locks, quorums, most: args.keys, now: cluster.now() })
-}
-
-/// Lists the quorums of all namespaces, or of the current one if this user can read only that.
-///
-/// It also returns the current namespace in the second case.
-async fn quorums(cluster: &Cluster) -> Result<(Vec<QuorumObject>, Option<&str>), Problem> {
-    match cluster.list(None, "").await {
-        Err(problem) if problem.is_forbidden() => {
-            let namespace = cluster.namespace.as_str();
-            Ok((cluster.list(Some(namespace), "").await?, Some(namespace)))
-        }
-        listed => Ok((listed?, None)),
-    }
 }
 
 #[cfg(test)]

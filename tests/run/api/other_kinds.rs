@@ -34,12 +34,16 @@ fn version() -> Value {
     version
 }
 
+/// The body of an answer that refuses a request.
+pub(super) fn forbidden() -> Body {
+    Body::from(json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}).to_string())
+}
+
 /// The answer to a request of a user who can read only locks and quorums.
 ///
 /// A watch of quorums sends no events.
 pub(super) fn answer(method: &Method, path: &str, watches: bool) -> (StatusCode, Body) {
     let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
-    let forbidden = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403});
     match *method {
         Method::GET if path == "/version" => (StatusCode::OK, Body::from(version().to_string())),
         Method::GET if path.ends_with("/redisquorums") && watches => (StatusCode::OK, never()),
@@ -49,10 +53,8 @@ pub(super) fn answer(method: &Method, path: &str, watches: bool) -> (StatusCode,
                 "metadata": {}, "status": {"userInfo": {"username": "test"}}});
             (StatusCode::CREATED, Body::from(review.to_string()))
         }
-        Method::GET => (StatusCode::FORBIDDEN, Body::from(forbidden.to_string())),
-        Method::POST if path.ends_with("/selfsubjectaccessreviews") => {
-            (StatusCode::FORBIDDEN, Body::from(forbidden.to_string()))
-        }
+        Method::GET => (StatusCode::FORBIDDEN, forbidden()),
+        Method::POST if path.ends_with("/selfsubjectaccessreviews") => (StatusCode::FORBIDDEN, forbidden()),
         _ => panic!("{method} {path}"),
     }
 }

@@ -2,13 +2,11 @@
 
 mod object_state;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{Stream, StreamExt};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use object_state::{ObjectState, read};
 use tokio::time::{sleep, timeout};
@@ -18,7 +16,7 @@ use super::task::{Agent, now};
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::console;
 use crate::hold::{
-    HoldState, Holding, LONGEST_SLEEP, Members, ValiditySource, check_wall_clock, reserve, send_release,
+    HoldState, Holding, LONGEST_SLEEP, Members, ValiditySource, Watched, check_wall_clock, reserve, send_release,
 };
 use redlock_api::DistributedLock;
 use redlock_api::requests::request;
@@ -31,8 +29,6 @@ const RETRY: Duration = Duration::from_millis(500);
 const RELEASE: Duration = Duration::from_secs(5);
 /// Queries of the members between two readings of their Secret.
 const REFRESH: u32 = 5;
-
-type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
 
 /// An election, and the pod of the application in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +60,6 @@ pub(super) struct Follower {
     ttl: Duration,
     /// The newest version of the object that was read. A watch can deliver an older one.
     version: u64,
-    /// The list at the beginning of the watch had the object.
-    is_listed: bool,
 }
 
 /// The connection to the API server.
@@ -84,18 +78,7 @@ impl Follower {
         skew: Duration,
     ) -> Self {
         let ttl = Duration::from_secs(1);
-        Self {
-            agent,
-            election,
-            cluster,
-            members,
-            skew,
-            begun: Some(now()),
-            followed: None,
-            ttl,
-            version: 0,
-            is_listed: false,
-        }
+        Self { agent, election, cluster, members, skew, begun: Some(now()), followed: None, ttl, version: 0 }
     }
 
     fn report(&self, report: impl FnOnce(&mut Leadership, Boottime) + Send + 'static) {
@@ -113,7 +96,7 @@ impl Follower {
 
     /// Follows the election until the agent is stopped.
     pub(super) async fn run(mut self) {
-        let (connection, mut events) = loop {
+        let (connection, mut watched) = loop {
             match self.connect().await {
                 Ok(connected) => break connected,
                 Err(error) => {
@@ -128,7 +111,7 @@ impl Follower {
         while !self.agent.is_stopping() {
             let pause = self.followed.as_ref().map_or(LONGEST_SLEEP, |followed| followed.trust.pause(self.ttl));
             tokio::select! {
-                event = events.next() => self.handle(event, &connection).await,
+                event = watched.event() => self.handle(event, &connection).await,
                 _ = changes.changed() => {}
                 () = sleep(pause) => {
                     queries = queries.wrapping_add(1);
@@ -139,7 +122,7 @@ impl Follower {
         }
     }
 
-    async fn connect(&self) -> anyhow::Result<(Connection, Events)> {
+    async fn connect(&self) -> anyhow::Result<(Connection, Watched)> {
         let cluster = Cluster::connect(&self.cluster).await?;
         let (client, server_time) = (cluster.client.clone(), cluster.server_time());
         if self.members.is_none() {
@@ -147,30 +130,19 @@ impl Follower {
             check_wall_clock(&server_time, &SystemClock, self.skew)?;
         }
         let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &self.election.namespace);
-        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.election.name));
-        let events = watcher(locks.clone(), only).default_backoff().boxed();
-        Ok((Connection { client, locks, server_time }, events))
+        let watched = Watched::new(&locks, &self.election.name);
+        Ok((Connection { client, locks, server_time }, watched))
     }
 
-    async fn handle(
-        &mut self,
-        event: Option<Result<watcher::Event<DistributedLock>, watcher::Error>>,
-        connection: &Connection,
-    ) {
+    async fn handle(&mut self, event: Result<Option<DistributedLock>, watcher::Error>, connection: &Connection) {
         match event {
-            Some(Ok(watcher::Event::Apply(lock) | watcher::Event::InitApply(lock))) => {
-                self.is_listed = true;
-                self.observe(&lock, connection).await;
-            }
-            Some(Ok(watcher::Event::Init)) => self.is_listed = false,
-            Some(Ok(watcher::Event::InitDone)) if self.is_listed => {}
-            Some(Ok(watcher::Event::InitDone | watcher::Event::Delete(_))) => self.is_gone(),
+            Ok(Some(lock)) => self.observe(&lock, connection).await,
+            Ok(None) => self.is_gone(),
             // A followed hold keeps its deadline, so this reports only if there is none.
-            Some(Err(error)) if self.followed.is_none() => {
+            Err(error) if self.followed.is_none() => {
                 self.unknown(format!("the API server does not tell who leads: {error}"));
             }
-            Some(Err(_)) => {}
-            None => std::future::pending::<()>().await,
+            Err(_) => {}
         }
     }
 

@@ -1,8 +1,11 @@
 //! The leader Lease of an operator, which shows whether the operator works.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
+use crate::cluster::objects::QuorumObject;
 use crate::cluster::{Cluster, Problem};
 use crate::output::format::{between, span};
 use redlock_api::MilliTime;
@@ -52,6 +55,18 @@ impl Leader {
             }
         }
     }
+}
+
+/// Namespaces of the operators that serve the readable quorums.
+///
+/// # Errors
+/// If the API server refuses or does not answer.
+pub async fn operator_namespaces(cluster: &Cluster) -> Result<BTreeSet<String>, Problem> {
+    let (quorums, _) = cluster.list_readable::<QuorumObject>().await?;
+    let namespace = |quorum: &QuorumObject| {
+        quorum.status.operator.as_deref()?.split_once('/').map(|(namespace, _)| namespace.to_owned())
+    };
+    Ok(quorums.iter().filter_map(namespace).collect())
 }
 
 /// Reads the leader of an installation, `<namespace>/<Lease name>`.

@@ -11,7 +11,8 @@ mod validity_source;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use follow::{Follower, Watched};
+use follow::Follower;
+pub(crate) use follow::Watched;
 use futures::future::BoxFuture;
 use grant::{ClaimRequest, GrantedClaim, grant};
 use kube::api::{Patch, PatchParams};
@@ -30,6 +31,7 @@ use super::arguments::{LockArgs, Members};
 use super::held_lock::{HeldLock, NotHeld, Renewal, Validity};
 use super::progress::Progress;
 use super::signals::Signals;
+use crate::cluster::objects::LockObject;
 use redlock_api::requests::{self, RequestError, request};
 use redlock_api::{DistributedLock, RELEASE_ANNOTATION};
 
@@ -125,8 +127,10 @@ const LAPSES: &str = "the lock could not be released: it becomes free one ttl af
 /// Sends the release of a hold.
 ///
 /// It sets the annotation. If the API server refuses that, it deletes the claim, but only one with an identity as free text.
+/// It repeats a request without an answer until the caller drops the future.
 pub(crate) async fn send_release(client: &Client, claim: &DistributedLock, token: i64) -> anyhow::Result<()> {
-    let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &claim.namespace().unwrap_or_default());
+    // The answer to a patch can be an object of a newer version.
+    let locks: Api<LockObject> = Api::namespaced(client.clone(), &claim.namespace().unwrap_or_default());
     let release = json!({"metadata": {"annotations": {RELEASE_ANNOTATION: token.to_string()}}});
     let (params, patch) = (PatchParams::default(), Patch::Merge(release));
     loop {

@@ -34,8 +34,8 @@ pub(crate) enum Outcome {
     Command(CommandStatus),
     /// Another holder has the lock.
     NotAcquired(String),
-    /// The command was ended.
-    Ended(End),
+    /// The hold ended, and before it the command, if there was one.
+    Ended { end: End, has_command: bool },
     /// A signal ended the wait for the lock.
     Signal(i32),
     /// Any other failure.
@@ -59,7 +59,7 @@ impl Outcome {
     /// Without a status the guard died, and `run` killed the other processes.
     pub(crate) fn of(why: Option<End>, status: Option<CommandStatus>) -> Self {
         match (why, status) {
-            (Some(end), _) => Self::Ended(end),
+            (Some(end), _) => Self::Ended { end, has_command: true },
             (None, Some(status)) => Self::Command(status),
             (None, None) => {
                 Self::Failed(anyhow::anyhow!("the guard of the command was killed, and the command with it"))
@@ -69,22 +69,28 @@ impl Outcome {
 
     /// Writes one line about the outcome, except for a command's own end or a signal.
     pub(crate) fn report(self, lock: &str, not_acquired: u8) -> ExitCode {
-        let (code, line) = match self {
-            Self::Command(status) => (of_command(status), None),
-            Self::Signal(signal) => (of_signal(signal), None),
-            Self::NotAcquired(why) => (not_acquired, Some(why)),
-            Self::Ended(End::Lost(why)) => {
-                (LOST, Some(format!("lock {lock} was lost: {why}. The command was ended before the lock was")))
-            }
-            Self::Ended(End::MaxHold) => {
-                (MAX_HOLD, Some(format!("lock {lock} was held for --max-hold. The command was ended")))
-            }
-            Self::Failed(error) => (OWN_ERROR, Some(format!("{error:#}"))),
-        };
+        let (code, line) = self.code_and_line(lock, not_acquired);
         if let Some(line) = line {
             console::report(line);
         }
         ExitCode::from(code)
+    }
+
+    fn code_and_line(self, lock: &str, not_acquired: u8) -> (u8, Option<String>) {
+        match self {
+            Self::Command(status) => (of_command(status), None),
+            Self::Signal(signal) => (of_signal(signal), None),
+            Self::NotAcquired(why) => (not_acquired, Some(why)),
+            Self::Ended { end: End::Lost(why), has_command } => {
+                let command = if has_command { ". The command was ended before the lock was" } else { "" };
+                (LOST, Some(format!("lock {lock} was lost: {why}{command}")))
+            }
+            Self::Ended { end: End::MaxHold, has_command } => {
+                let command = if has_command { ". The command was ended" } else { "" };
+                (MAX_HOLD, Some(format!("lock {lock} was held for --max-hold{command}")))
+            }
+            Self::Failed(error) => (OWN_ERROR, Some(format!("{error:#}"))),
+        }
     }
 }
 
@@ -119,6 +125,18 @@ mod tests {
         );
         assert_eq!(of_exec(io::ErrorKind::NotFound), 127);
         assert_eq!(of_exec(io::ErrorKind::PermissionDenied), 126);
+    }
+
+    /// `redlock hold` has no command.
+    #[test]
+    fn only_the_end_of_a_command_is_reported_as_one() {
+        let line = |end: End, has_command: bool| Outcome::Ended { end, has_command }.code_and_line("shop/a", 122);
+        let lost = || End::Lost("by alice".into());
+        assert_eq!(line(lost(), false), (123, Some("lock shop/a was lost: by alice".into())));
+        assert_eq!(line(End::MaxHold, false), (124, Some("lock shop/a was held for --max-hold".into())));
+        for end in [lost(), End::MaxHold] {
+            assert!(line(end, true).1.is_some_and(|line| line.contains(". The command was ended")));
+        }
     }
 
     /// A CronJob with `--not-acquired-exit-code 0` must not hide that it can never acquire the lock.

@@ -56,7 +56,7 @@ async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
     };
     let released = held.release().await;
     match ended {
-        Some(end) => Ok(Some(Outcome::Ended(end))),
+        Some(end) => Ok(Some(Outcome::Ended { end, has_command: false })),
         None => released.map(|()| None),
     }
 }

@@ -55,6 +55,10 @@ enum Reply {
     DoesNot {
         why: String,
     },
+    /// The agent does not know this instance. It has restarted, or another instance has registered.
+    NotServed {
+        why: String,
+    },
     /// The state is not known, or there is no reply.
     Unknown {
         why: String,
@@ -66,7 +70,7 @@ pub(super) async fn take_from_outer_run(socket: PathBuf, lock: String) -> Result
     let outer = Outside { place: Place::Unix(socket), instance: None };
     match outer.ask(ANSWER).await {
         Reply::Leads { answer, until } => Ok(outer.held(lock, &answer, until)),
-        Reply::DoesNot { why } | Reply::Unknown { why } => Err(NotHeld::Failed(anyhow!(
+        Reply::DoesNot { why } | Reply::NotServed { why } | Reply::Unknown { why } => Err(NotHeld::Failed(anyhow!(
             "the `redlock run` around this command, which has lock {lock}, has ended or does not answer: {why}"
         ))),
     }
@@ -85,7 +89,7 @@ pub(super) async fn take_from_agent(
         Wait::For(wait) => Some(begun + wait),
         Wait::Forever => None,
     };
-    let agent = tokio::select! {
+    let mut agent = tokio::select! {
         biased;
         signal = signals.ending() => return Err(NotHeld::Signal(signal)),
         registered = Outside::registered(place, &lock, deadline(Duration::ZERO)) => registered?,
@@ -107,10 +111,11 @@ pub(super) async fn take_from_agent(
 /// Waits before the next request.
 ///
 /// # Errors
-/// If the lock was not acquired until the deadline.
-async fn pause(lock: &str, deadline: Option<Boottime>, why: &str) -> Result<(), NotHeld> {
+/// If the lock was not acquired until the deadline. `is_certain` means that the agent has answered why.
+async fn pause(lock: &str, deadline: Option<Boottime>, why: &str, is_certain: bool) -> Result<(), NotHeld> {
     if deadline.is_some_and(|deadline| deadline <= SystemClock.boottime()) {
-        return Err(NotHeld::NotAcquired(format!("lock {lock} was not acquired: {why}")));
+        let why = format!("lock {lock} was not acquired: {why}");
+        return Err(if is_certain { NotHeld::NotAcquired(why) } else { NotHeld::NotAnswered(why) });
     }
     sleep(RETRY).await;
     Ok(())
@@ -130,7 +135,7 @@ impl Outside {
             if status != StatusCode::CONFLICT {
                 return Err(anyhow!("the agent did not register this instance: {status} {why}").into());
             }
-            pause(lock, deadline, &why).await?;
+            pause(lock, deadline, &why, true).await?;
         }
     }
 
@@ -142,13 +147,23 @@ impl Outside {
         Ok(Self { place: place.clone(), instance: Some(id) })
     }
 
-    async fn until_leads(&self, lock: &str, deadline: Option<Boottime>) -> Result<(LockResponse, Boottime), NotHeld> {
+    /// Waits until this instance leads. It registers again if the agent does not know it.
+    async fn until_leads(
+        &mut self,
+        lock: &str,
+        deadline: Option<Boottime>,
+    ) -> Result<(LockResponse, Boottime), NotHeld> {
         loop {
-            let why = match self.ask(ANSWER).await {
+            let (why, is_certain) = match self.ask(ANSWER).await {
                 Reply::Leads { answer, until } => return Ok((answer, until)),
-                Reply::DoesNot { why } | Reply::Unknown { why } => why,
+                Reply::DoesNot { why } => (why, true),
+                Reply::NotServed { why } => {
+                    *self = Self::registered(&self.place, lock, deadline).await?;
+                    (why, false)
+                }
+                Reply::Unknown { why } => (why, false),
             };
-            pause(lock, deadline, &why).await?;
+            pause(lock, deadline, &why, is_certain).await?;
         }
     }
 
@@ -169,14 +184,16 @@ impl Outside {
             Ok(answered) => answered,
             Err(error) => return Reply::Unknown { why: format!("{error:#}") },
         };
-        let why = || detail(&serde_json::from_slice(&body).unwrap_or_default());
+        let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let why = detail(&problem);
         match (status, serde_json::from_slice::<LockResponse>(&body)) {
             (StatusCode::OK, Ok(answer)) => {
                 let until = asked + Duration::from_millis(answer.valid_for_ms);
                 Reply::Leads { answer, until }
             }
-            (StatusCode::CONFLICT, _) => Reply::DoesNot { why: why() },
-            _ => Reply::Unknown { why: why() },
+            (StatusCode::CONFLICT, _) if problem["reason"] == "NotServed" => Reply::NotServed { why },
+            (StatusCode::CONFLICT, _) => Reply::DoesNot { why },
+            _ => Reply::Unknown { why },
         }
     }
 
@@ -198,7 +215,7 @@ impl Outside {
                     });
                 }
                 Reply::Leads { .. } => return ends("it has another token now".to_owned()),
-                Reply::DoesNot { why } => return ends(why),
+                Reply::DoesNot { why } | Reply::NotServed { why } => return ends(why),
                 Reply::Unknown { .. } => {}
             }
         }
@@ -220,4 +237,79 @@ impl Outside {
 
 fn detail(body: &Value) -> String {
     body["detail"].as_str().unwrap_or("no reason was given").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Router;
+    use axum::http::Uri;
+    use axum::routing::{get, post};
+    use serde_json::json;
+    use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::loopback::Listener;
+
+    const LOCK: &str = "shop/a";
+
+    /// Serves an agent until the result is dropped.
+    async fn serve(agent: Router) -> (Place, AbortOnDropHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = Place::Loopback(listener.local_addr().unwrap());
+        let server = Listener::Loopback(listener).serve(agent, CancellationToken::new());
+        (place, AbortOnDropHandle::new(tokio::spawn(server)))
+    }
+
+    fn soon() -> Option<Boottime> {
+        Some(SystemClock.boottime() + ANSWER)
+    }
+
+    /// An agent that does not know its first instance, as after a restart. The second one leads.
+    fn restarted() -> Router {
+        let number = Arc::new(AtomicUsize::new(1));
+        let register = move || {
+            let instance = number.fetch_add(1, Ordering::SeqCst).to_string();
+            async move { (StatusCode::CREATED, json!({"lock": LOCK, "instance": instance}).to_string()) }
+        };
+        let leader = |uri: Uri| async move {
+            match uri.query() {
+                Some("instance=2") => (StatusCode::OK, LockResponse::new(LOCK.to_owned(), "me".to_owned(), 7).line()),
+                _ => (StatusCode::CONFLICT, json!({"reason": "NotServed", "detail": "a restart"}).to_string()),
+            }
+        };
+        Router::new().route("/register", post(register)).route("/leader", get(leader))
+    }
+
+    #[tokio::test]
+    async fn an_instance_registers_again_at_a_restarted_agent() {
+        let (place, _server) = serve(restarted()).await;
+        let mut agent = Outside::registered(&place, LOCK, soon()).await.unwrap();
+        let (answer, _) = agent.until_leads(LOCK, soon()).await.unwrap();
+        assert_eq!((answer.fencing_token, agent.instance.as_deref()), (7, Some("2")));
+    }
+
+    /// The end of a wait whose deadline has passed.
+    async fn end(agent: &mut Outside) -> NotHeld {
+        agent.until_leads(LOCK, Some(SystemClock.boottime())).await.unwrap_err()
+    }
+
+    /// A cron job with `--not-acquired-exit-code 0` must not hide that its agent never answers.
+    #[tokio::test]
+    async fn only_an_answer_shows_another_holder() {
+        for status in [StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE] {
+            let leader = move || async move { (status, json!({"reason": "NotHeld", "detail": "no"}).to_string()) };
+            let (place, server) = serve(Router::new().route("/leader", get(leader))).await;
+            let mut agent = Outside { place, instance: Some("1".to_owned()) };
+            let ended = end(&mut agent).await;
+            assert_eq!(matches!(ended, NotHeld::NotAcquired(_)), status == StatusCode::CONFLICT, "{ended:?}");
+            assert_eq!(matches!(ended, NotHeld::NotAnswered(_)), status != StatusCode::CONFLICT, "{ended:?}");
+            drop(server);
+            let ended = end(&mut agent).await;
+            assert!(matches!(ended, NotHeld::NotAnswered(_)), "{ended:?}");
+        }
+    }
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::cluster::installation::OPERATOR_LABELS;
-use crate::cluster::objects::QuorumObject;
+use crate::cluster::installation::{OPERATOR_LABELS, operator_namespaces};
 use crate::cluster::{Cluster, ClusterArgs, Problem};
 use crate::output::format::and;
 use crate::output::{Answer, OutputArgs, Paint, Printer};
@@ -105,16 +104,8 @@ pub async fn run(args: VersionArgs) -> anyhow::Result<()> {
 
 async fn operators(args: &ClusterArgs) -> Result<Vec<Operator>, Problem> {
     let cluster = Cluster::connect(args).await?;
-    let quorums: Vec<QuorumObject> = match cluster.list(None, "").await {
-        Err(problem) if problem.is_forbidden() => cluster.list(Some(&cluster.namespace), "").await?,
-        listed => listed?,
-    };
-    let namespace = |quorum: &QuorumObject| {
-        quorum.status.operator.as_deref()?.split_once('/').map(|(namespace, _)| namespace.to_owned())
-    };
-    let namespaces: BTreeSet<String> = quorums.iter().filter_map(namespace).collect();
     let mut found = Vec::new();
-    for namespace in namespaces {
+    for namespace in operator_namespaces(&cluster).await? {
         let pods: Vec<Pod> = cluster.list(Some(&namespace), OPERATOR_LABELS).await?;
         found.push(Operator::of(&namespace, &pods));
     }

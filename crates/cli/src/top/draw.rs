@@ -88,7 +88,7 @@ impl View {
     /// The problems, each with its next step.
     fn trouble(&self, picture: &Picture<'_>) -> Vec<Line<'static>> {
         let mut lines = Vec::new();
-        if let Some(outage) = &self.outage {
+        if let Some(outage) = self.lock_outage.as_ref().or(self.quorum_outage.as_ref()) {
             lines.push(Line::styled(format!("!  The view is not current: {outage}"), self.style(Tone::Bad)));
         }
         for trouble in picture.troubles() {
@@ -302,7 +302,9 @@ mod tests {
         press(&mut view, KeyCode::Char('z'));
         let text = drawn(&view, 120, 24).0;
         assert!(text.contains("filter: z") && text.contains("No locks in namespace shop."), "{text}");
-        view.outage = Some("no answer".into());
-        assert!(drawn(&view, 120, 24).0.contains("!  The view is not current: no answer"));
+        for (lock_outage, quorum_outage) in [(Some("no answer".into()), None), (None, Some("no answer".into()))] {
+            (view.lock_outage, view.quorum_outage) = (lock_outage, quorum_outage);
+            assert!(drawn(&view, 120, 24).0.contains("!  The view is not current: no answer"));
+        }
     }
 }

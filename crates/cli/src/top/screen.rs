@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::stream::{BoxStream, FuturesUnordered};
+use futures::stream::{self, BoxStream, FuturesUnordered};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource, ResourceExt as _};
 use ratatui::DefaultTerminal;
@@ -60,13 +60,12 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             Some(event) = locks.next() => {
-                let is_complete = matches!(event, Ok(watcher::Event::InitDone));
-                view.outage = apply(event, &mut view.locks, &mut new_locks);
-                view.is_loaded |= is_complete;
+                view.is_loaded |= matches!(event, Ok(watcher::Event::InitDone));
+                apply(event, &mut view.locks, &mut new_locks, &mut view.lock_outage);
                 continue;
             }
             Some(event) = quorums.next() => {
-                view.outage = apply(event, &mut view.quorums, &mut new_quorums);
+                apply(event, &mut view.quorums, &mut new_quorums, &mut view.quorum_outage);
                 continue;
             }
             Some(result) = acts.next(), if !acts.is_empty() => view.notice = Some(result),
@@ -94,9 +93,12 @@ async fn step_down(cluster: &Cluster, lock: Box<LockObject>) -> String {
     }
 }
 
-type Events<K> = BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>;
+type WatchEvent<K> = Result<watcher::Event<K>, watcher::Error>;
 
-fn watch<K>(cluster: &Cluster, namespace: Option<&str>) -> Events<K>
+/// Watches the objects.
+///
+/// After an error it begins with a new list, which shows the end of the outage. A resumed watch reports nothing until an object changes.
+fn watch<K>(cluster: &Cluster, namespace: Option<&str>) -> BoxStream<'static, WatchEvent<K>>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone
@@ -109,25 +111,36 @@ where
         Some(namespace) => Api::<K>::namespaced(cluster.client.clone(), namespace),
         None => Api::all(cluster.client.clone()),
     };
-    watcher(api, watcher::Config::default()).default_backoff().boxed()
+    let until_error = move || {
+        let events = watcher(api.clone(), watcher::Config::default()).boxed();
+        stream::unfold(Some(events), async |events| {
+            let mut events = events?;
+            let event = events.next().await?;
+            let rest = event.is_ok().then_some(events);
+            Some((event, rest))
+        })
+    };
+    stream::repeat_with(until_error).flatten().default_backoff().boxed()
 }
 
-/// Applies one event of a watch. Returns the reason if the objects are not current.
+/// Applies one event of a watch, and updates the reason why the objects are not current.
 fn apply<K: Resource>(
-    event: Result<watcher::Event<K>, watcher::Error>,
+    event: WatchEvent<K>,
     objects: &mut BTreeMap<Name, K>,
     new: &mut BTreeMap<Name, K>,
-) -> Option<String> {
+    outage: &mut Option<String>,
+) {
     let name = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
+    let mut reason = None;
     match event {
-        Ok(watcher::Event::Init) => new.clear(),
-        Ok(watcher::Event::InitApply(object)) => drop(new.insert(name(&object), object)),
+        Ok(watcher::Event::Init) => return new.clear(),
+        Ok(watcher::Event::InitApply(object)) => return drop(new.insert(name(&object), object)),
         Ok(watcher::Event::InitDone) => *objects = std::mem::take(new),
         Ok(watcher::Event::Apply(object)) => drop(objects.insert(name(&object), object)),
         Ok(watcher::Event::Delete(object)) => drop(objects.remove(&name(&object))),
-        Err(error) => return Some(format!("the watch was interrupted and begins again: {error}")),
+        Err(error) => reason = Some(format!("the watch was interrupted and begins again: {error}")),
     }
-    None
+    *outage = reason;
 }
 
 /// Receives pressed keys from a thread.
@@ -172,4 +185,37 @@ fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
 #[cfg(not(unix))]
 fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
     Ok(async { drop(tokio::signal::ctrl_c().await) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::fake::is_watch;
+
+    #[test]
+    fn an_outage_of_one_watch_outlasts_events_of_the_other_one() {
+        let (mut view, mut locks, mut quorums) = (View::default(), BTreeMap::new(), BTreeMap::new());
+        let failed = Err(watcher::Error::NoResourceVersion);
+        apply(failed, &mut view.locks, &mut locks, &mut view.lock_outage);
+        apply(Ok(watcher::Event::InitDone), &mut view.quorums, &mut quorums, &mut view.quorum_outage);
+        apply(Ok(watcher::Event::Init), &mut view.locks, &mut locks, &mut view.lock_outage);
+        assert!(view.lock_outage.is_some() && view.quorum_outage.is_none());
+        apply(Ok(watcher::Event::InitDone), &mut view.locks, &mut locks, &mut view.lock_outage);
+        assert_eq!(view.lock_outage, None, "the new list is complete");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_interrupted_watch_begins_with_a_new_list() {
+        let metadata = json!({"resourceVersion": "1"});
+        let cluster = Cluster::answering(move |request| match is_watch(request) {
+            true => (500, json!({"reason": "InternalError", "code": 500})),
+            false => (200, json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": []})),
+        });
+        let mut events = watch::<LockObject>(&cluster, Some("shop"));
+        for _ in 0..2 {
+            assert!(matches!(events.next().await, Some(Ok(watcher::Event::Init))));
+            assert!(matches!(events.next().await, Some(Ok(watcher::Event::InitDone))));
+            assert!(matches!(events.next().await, Some(Err(watcher::Error::WatchStartFailed(_)))));
+        }
+    }
 }

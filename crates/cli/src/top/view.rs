@@ -34,8 +34,10 @@ pub(super) struct View {
     pub(super) mode: Mode,
     /// The result of the last step-down, or the reason why none was requested.
     pub(super) notice: Option<String>,
-    /// The reason why the objects are not current.
-    pub(super) outage: Option<String>,
+    /// The reason why the locks are not current.
+    pub(super) lock_outage: Option<String>,
+    /// The reason why the quorums are not current.
+    pub(super) quorum_outage: Option<String>,
 }
 
 /// The meaning of the next key.

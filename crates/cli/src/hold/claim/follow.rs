@@ -1,4 +1,4 @@
-//! Follows one claim by its name while it holds the lock.
+//! Follows one object by its name, and one claim while it holds the lock.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,34 +16,48 @@ use redlock_api::DistributedLock;
 
 type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
 
-/// A watch of one claim.
-pub(super) struct Watched {
+/// A watch of one object.
+pub(crate) struct Watched {
     events: Events,
     /// The object in the current list, until the list is complete.
     listed: Option<DistributedLock>,
 }
 
 impl Watched {
-    pub(super) fn new(locks: &Api<DistributedLock>, name: &str) -> Self {
+    pub(crate) fn new(locks: &Api<DistributedLock>, name: &str) -> Self {
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
         Self { events: watcher(locks.clone(), only).default_backoff().boxed(), listed: None }
     }
 
     /// Waits for the next event of the object. `None` if it is gone.
     ///
+    /// # Errors
+    /// If a request fails. The next call tries again, after a pause.
+    ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(super) async fn next(&mut self) -> Option<DistributedLock> {
+    pub(crate) async fn event(&mut self) -> Result<Option<DistributedLock>, watcher::Error> {
         loop {
             match self.events.next().await {
-                Some(Ok(watcher::Event::Apply(lock))) => return Some(lock),
-                Some(Ok(watcher::Event::Delete(_))) => return None,
+                Some(Ok(watcher::Event::Apply(lock))) => return Ok(Some(lock)),
+                Some(Ok(watcher::Event::Delete(_))) => return Ok(None),
                 Some(Ok(watcher::Event::Init)) => self.listed = None,
                 Some(Ok(watcher::Event::InitApply(lock))) => self.listed = Some(lock),
-                Some(Ok(watcher::Event::InitDone)) => return self.listed.take(),
-                // The watcher tries again, with pauses.
-                Some(Err(_)) => {}
+                Some(Ok(watcher::Event::InitDone)) => return Ok(self.listed.take()),
+                Some(Err(error)) => return Err(error),
                 None => std::future::pending::<()>().await,
+            }
+        }
+    }
+
+    /// Waits for the next event of the object, and tries again after errors.
+    ///
+    /// # Cancel safety
+    /// As [`Self::event`].
+    pub(super) async fn next(&mut self) -> Option<DistributedLock> {
+        loop {
+            if let Ok(lock) = self.event().await {
+                return lock;
             }
         }
     }
@@ -101,5 +115,37 @@ impl Follower {
         self.published.send_modify(|validity| {
             validity.end.get_or_insert(end);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::cluster::fake::is_watch;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_reports_each_error_and_tries_again() {
+        let requests = AtomicUsize::new(0);
+        let cluster = Cluster::answering(move |request| {
+            let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "a", "namespace": "shop"}, "spec": {"claim": {"identity": "me"}}});
+            let metadata = json!({"resourceVersion": "1"});
+            match requests.fetch_add(1, Ordering::SeqCst) {
+                0 => (500, json!({"reason": "InternalError", "code": 500})),
+                _ if is_watch(request) => (403, json!({"reason": "Forbidden", "code": 403})),
+                _ => (200, json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": [lock]})),
+            }
+        });
+        let mut watched = Watched::new(&Api::namespaced(cluster.client.clone(), "shop"), "a");
+        assert!(matches!(watched.event().await, Err(watcher::Error::InitialListFailed(_))));
+        assert!(matches!(watched.event().await, Ok(Some(_))));
+        for _ in 0..2 {
+            assert!(matches!(watched.event().await, Err(watcher::Error::WatchStartFailed(_))));
+        }
     }
 }

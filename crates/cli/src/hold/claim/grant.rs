@@ -18,7 +18,7 @@ use super::object::Purpose;
 use super::status::{ClaimState, Holding, Obstacle};
 use super::validity_source::check_wall_clock;
 use super::{RETRY, heartbeat, object, pod, status};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Problem};
 use crate::console;
 use redlock_api::requests::{self, RequestError, request};
 use redlock_api::server_time::ServerTime;
@@ -191,8 +191,12 @@ impl Claimant<'_> {
             let now = SystemClock.boottime();
             let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
             let quiet = if is_withheld { quiet_until.since(now) } else { Duration::MAX };
-            let lock = match timeout(left.min(quiet), watched.next()).await {
-                Ok(lock) => lock,
+            let lock = match timeout(left.min(quiet), watched.event()).await {
+                Ok(Ok(lock)) => lock,
+                Ok(Err(error)) => match Problem::of_watch(&format!("watch dlock {}", self.name()), &error) {
+                    Some(denied) => return Err(denied.into()),
+                    None => continue,
+                },
                 Err(_) if quiet < left => {
                     is_withheld = false;
                     progress.report(&last);
@@ -245,9 +249,14 @@ impl Claimant<'_> {
             return;
         }
         if let Err(failed) = requests::delete(&self.client, &self.wanted).await {
-            let name = format!("{}/{}", self.wanted.namespace().unwrap_or_default(), self.wanted.name_any());
+            let name = self.name();
             console::report(format_args!("delete the claim dlock {name}, or it can get the lock later: {failed}"));
         }
+    }
+
+    /// `<namespace>/<name>` of the claim.
+    fn name(&self) -> String {
+        format!("{}/{}", self.wanted.namespace().unwrap_or_default(), self.wanted.name_any())
     }
 }
 
