@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     CHART, KUBE_VERSION, check, helm_output, pattern,
-    rights::{of_kind, rendered, violations},
+    rights::{objects, of_kind, rendered, violations},
     root, run_helm,
 };
 
@@ -274,11 +274,7 @@ fn settings_that_cannot_work_together_are_refused() {
 pub(crate) fn with_values(name: &str) -> Vec<Value> {
     let arguments =
         ["template", "redlock-operator", CHART, "--namespace", "redlock-system", "--values", &values_of(name)];
-    let text = run_helm(&[&arguments[..], KUBE_VERSION].concat());
-    let documents = text
-        .split("\n---\n")
-        .map(|text| serde_yaml::from_str::<Value>(text).unwrap_or_else(|e| panic!("{name}: {e}\n{text}")));
-    documents.filter(Value::is_object).collect()
+    objects(&run_helm(&[&arguments[..], KUBE_VERSION].concat()))
 }
 
 #[test]

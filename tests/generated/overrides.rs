@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::{
     CHART, KUBE_VERSION,
-    chart::{images, with_values, yaml},
+    chart::{images, values_of, with_values, yaml},
     helm_output,
-    rights::{of_kind, rendered},
+    rights::{objects, of_kind, rendered},
     root, run_helm,
 };
 
@@ -44,6 +44,22 @@ fn names_and_namespace_can_be_overridden() {
     assert_eq!(of_kind(&rendered(&["nameOverride=locks"]), "Deployment").next().unwrap()["metadata"]["name"], {
         "redlock-operator-locks"
     });
+}
+
+#[test]
+fn a_namespace_and_a_release_of_digits_are_text() {
+    let values = values_of("monitoring");
+    let arguments = ["template", "17", CHART, "--values", &values, "--set-string", "namespaceOverride=18"];
+    for object in objects(&run_helm(&[&arguments[..], KUBE_VERSION].concat())) {
+        let metadata = &object["metadata"];
+        for (text, expected) in [
+            (&metadata["namespace"], "18"),
+            (&metadata["labels"]["app.kubernetes.io/instance"], "17"),
+            (&object["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/instance"], "17"),
+        ] {
+            assert!(text.is_null() || text == expected, "{} {}: {text}", object["kind"], metadata["name"]);
+        }
+    }
 }
 
 #[test]

@@ -28,7 +28,11 @@ struct Right {
 pub(crate) fn rendered(settings: &[&str]) -> Vec<Value> {
     let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", *setting]).collect();
     let arguments = [&["template", RELEASE, CHART, "--namespace", NAMESPACE], &settings[..], KUBE_VERSION].concat();
-    let text = run_helm(&arguments);
+    objects(&run_helm(&arguments))
+}
+
+/// The objects that Helm has rendered.
+pub(crate) fn objects(text: &str) -> Vec<Value> {
     text.split("\n---\n")
         .map(|document| serde_yaml::from_str::<Value>(document).unwrap_or_else(|error| panic!("{error}:\n{document}")))
         .filter(Value::is_object)

@@ -57,7 +57,7 @@ pub struct DistributedLockSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum_ref: Option<QuorumRef>,
 
-    /// The name of what is locked. Claims with the same key compete for it. Required for a claim. An election uses its own name by
+    /// The name of the locked resource. Claims with the same key compete for it. Required for a claim. An election uses its own name by
     /// default. Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = rules::key()))]

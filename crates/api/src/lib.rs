@@ -85,7 +85,7 @@ pub const LEASE_LABEL: &str = "redlock-operator.io/lease";
 ///
 /// Set by: the operator.
 pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum";
-/// It treats the process as dead, and does not wait for it any more. Switch the machine off first.
+/// It treats the process as dead, and no longer waits for it. Switch the machine off first.
 ///
 /// On: RedisQuorum.
 ///
@@ -110,14 +110,14 @@ pub const ROTATE_PASSWORDS_ANNOTATION: &str = "redlock-operator.io/rotate-passwo
 /// Value: an integer; 0 without it.
 pub const PRIORITY_ANNOTATION: &str = "redlock-operator.io/priority";
 
-/// It stops renewing the hold, which runs out within one `ttl`. Then another candidate leads, if there is one. It removes the annotation before
+/// It stops renewing the hold, which expires within one `ttl`. Then another candidate leads, if there is one. It removes the annotation before
 /// the next hold.
 ///
 /// On: DistributedLock.
 ///
 /// Value: any text, for example the reason.
 pub const STEP_DOWN_ANNOTATION: &str = "redlock-operator.io/step-down";
-/// It takes the lock from its holder: the hold runs out within one `ttl`. The history and Events show the value.
+/// It takes the lock from its holder: the hold expires within one `ttl`. The history and Events show the value.
 ///
 /// On: DistributedLock.
 ///

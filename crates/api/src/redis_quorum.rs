@@ -197,7 +197,7 @@ pub enum NamespacesFrom {
 #[serde(rename_all = "camelCase", default)]
 pub struct QuorumTls {
     /// `Managed`: the operator makes the certificates with a CA of its own. `Secret`: the certificate in `secretRef`.
-    /// `Disabled`: plain TCP, so everyone who sees the network can read passwords and the values of locks.
+    /// `Disabled`: plain TCP, so any user with access to the network can read passwords and the values of locks.
     pub mode: TlsMode,
     /// Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager makes it. Only with `mode: Secret`.
     #[serde(skip_serializing_if = "Option::is_none")]

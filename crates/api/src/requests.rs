@@ -37,7 +37,7 @@ pub enum RequestError {
     /// Another client changed or created the object first: read it again.
     #[error("the object was changed or created in the meantime")]
     Conflict,
-    /// The object does not exist any more.
+    /// The object no longer exists.
     #[error("the object is gone")]
     Gone,
     /// The API server refused.

@@ -84,13 +84,36 @@ fn limits(schema: &Value, required: bool) -> String {
     found.join("; ")
 }
 
-/// The messages of the API server for a refused object, at this place or below it.
-fn rules(schema: &Value, path: &str, found: &mut Vec<(String, String, bool)>) {
+/// Why the API server refuses an object: the field, the message, and the fields that the rule keeps as they were.
+struct Rule {
+    at: String,
+    message: String,
+    constant: Vec<String>,
+}
+
+/// The fields that a rule compares with their earlier values, for equality.
+fn constant(rule: &str) -> impl Iterator<Item = &str> {
+    rule.match_indices("oldSelf.").filter_map(move |(at, prefix)| {
+        let rest = &rule[at + prefix.len()..];
+        let field = &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len())];
+        let equal = [
+            format!("self.{field} == oldSelf.{field}"),
+            format!("duration(self.{field}) == duration(oldSelf.{field})"),
+        ];
+        equal.iter().any(|equal| rule.contains(equal.as_str())).then_some(field)
+    })
+}
+
+/// The rules of the API server at this place and below it.
+fn rules(schema: &Value, path: &str, found: &mut Vec<Rule>) {
+    let plain_path = |path: String| path.trim_start_matches('.').replace("[]", "");
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
-        let at = format!("{path}{}", rule["fieldPath"].as_str().unwrap_or_default());
-        let changes = rule["rule"].as_str().unwrap_or_default().contains("oldSelf");
-        let at = at.trim_start_matches('.').replace("[]", "");
-        found.push((at, rule["message"].as_str().unwrap_or_default().to_owned(), changes));
+        let text = |key: &str| rule[key].as_str().unwrap_or_default();
+        found.push(Rule {
+            at: plain_path(format!("{path}{}", text("fieldPath"))),
+            message: text("message").to_owned(),
+            constant: constant(text("rule")).map(|field| plain_path(format!("{path}.{field}"))).collect(),
+        });
     }
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         // The rules on selectors are ours.
@@ -103,13 +126,13 @@ fn rules(schema: &Value, path: &str, found: &mut Vec<(String, String, bool)>) {
     }
 }
 
-fn rows(schema: &Value, path: &str, rules: &[(String, String, bool)], text: &mut String) {
+fn rows(schema: &Value, path: &str, rules: &[Rule], text: &mut String) {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
         let plain_path = path.trim_start_matches('.').replace("[]", "");
         let mut limits = limits(field, required.contains(&name.as_str()));
-        if rules.iter().any(|(at, message, changes)| *changes && *at == plain_path && message.contains("cannot")) {
+        if rules.iter().any(|rule| rule.constant.contains(&plain_path)) {
             limits += if limits.is_empty() { "cannot be changed" } else { "; cannot be changed" };
         }
         let default = field.get("default").map(|default| format!("`{}`", plain(default))).unwrap_or_default();
@@ -148,7 +171,7 @@ fn every_field_of_every_kind_is_on_a_page() {
             body.push('\n');
         }
         body += "## Refused by the API server\n\n| field | message |\n|---|---|\n";
-        for (at, message, _) in &refusals {
+        for Rule { at, message, .. } in &refusals {
             let at = if at.is_empty() { "metadata.name" } else { at.as_str() };
             writeln!(body, "| `{at}` | {} |", message.replace('|', "\\|")).unwrap();
         }

@@ -132,7 +132,9 @@ fn lock_conditions() -> String {
         match type_.name() {
             "Accepted" => {
                 for reason in &accepted {
-                    let status = if reason.name() == "Accepted" { "True" } else { "False" };
+                    let is_served =
+                        reason.name() == "Accepted" || reason.paragraphs[0].contains("The condition is true");
+                    let status = if is_served { "True" } else { "False" };
                     entry(&mut text, status, reason, &of("Accepted", reason.name()));
                 }
             }

@@ -164,7 +164,7 @@ names! {
         TooManyQuorums,
         /// This version of the operator cannot read the object.
         ///
-        /// Automatic: its members stay as they are, and locks that are held on it run out.
+        /// Automatic: its members stay as they are, and the locks held on it expire.
         ///
         /// To do: change the field that the message names. After a rollback of the operator: upgrade it again.
         Unreadable,

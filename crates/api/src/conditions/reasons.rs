@@ -55,8 +55,8 @@ names! {
         ///
         /// To do: wait, or create the lock again with the same number or with another key.
         KeyShapeConflict,
-        /// The namespace has as many older locks as the operator serves per namespace (chart value `limits.locksPerNamespace`). What is held
-        /// stays held.
+        /// The namespace has as many older locks as the operator serves per namespace (chart value `limits.locksPerNamespace`). Held
+        /// locks stay held.
         ///
         /// Automatic: the operator serves the lock when an older one is gone.
         ///
@@ -109,7 +109,7 @@ names! {
         JobNotSuspended,
         /// This version of the operator cannot read the object. Other objects are served.
         ///
-        /// Automatic: the operator does not grant the lock, and lets a hold run out.
+        /// Automatic: the operator does not grant the lock, and lets a hold expire.
         ///
         /// To do: change the field that the message names, or delete the object. After a rollback of the operator: upgrade it again.
         Unreadable,
@@ -161,7 +161,7 @@ names! {
         NoCandidate,
         /// The last holder did not release the lock.
         ///
-        /// Automatic: the lock is granted when that hold and its `lockDelay` have run out.
+        /// Automatic: the lock is granted when that hold and its `lockDelay` have expired.
         LockDelay,
         /// `spec.suspend` is true.
         ///
@@ -186,11 +186,11 @@ names! {
         Expired,
         /// The holder's container has terminated, or its pod or node is gone.
         ///
-        /// Automatic: the lock is free at once if the kubelet has reported the end of the container, else when its validity has run out.
+        /// Automatic: the lock is free at once if the kubelet has reported the end of the container, else when its validity has expired.
         HolderGone,
         /// The holder failed its check in `spec.liveness`, or did not renew its heartbeat.
         ///
-        /// Automatic: the operator no longer renews the lock, which is free when its validity has run out.
+        /// Automatic: the operator no longer renews the lock, which is free when its validity has expired.
         ///
         /// To do: look at the holder.
         HolderUnhealthy,
@@ -202,7 +202,7 @@ names! {
         Broken,
         /// The operator cannot read the object.
         ///
-        /// Automatic: the operator lets a hold run out, and does not grant the lock.
+        /// Automatic: the operator lets a hold expire, and does not grant the lock.
         ///
         /// To do: see the condition Accepted.
         Unreadable,

@@ -37,7 +37,7 @@ impl DistributedLock {
         self.status.as_ref()?.valid_until
     }
 
-    /// The last hold that has ended.
+    /// The last ended hold.
     #[must_use]
     pub fn past(&self) -> Option<&PastHold> {
         self.status.as_ref()?.history.first()

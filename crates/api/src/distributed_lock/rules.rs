@@ -194,7 +194,7 @@ pub(super) fn claim() -> [Rule; 7] {
         rule(
             ".heartbeat",
             "!has(self.heartbeat) || !has(self.jobName)",
-            "the end of a Job is seen without a heartbeat: remove heartbeat",
+            "a Job needs no heartbeat, because the operator watches its pods: remove heartbeat",
         ),
         rule(
             ".podUID",

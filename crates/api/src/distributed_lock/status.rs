@@ -15,7 +15,7 @@ pub struct DistributedLockStatus {
     /// Generation of the specification that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The name of what is locked: `spec.key`, or the name of the object.
+    /// The name of the locked resource: `spec.key`, or the name of the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub key: Option<String>,
@@ -23,8 +23,8 @@ pub struct DistributedLockStatus {
     /// that the lock was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<LockHolder>,
-    /// A number that is larger for every later holder of the key. A resource that remembers the largest token it has seen can refuse a
-    /// holder that was paused and does not know that it lost the lock.
+    /// A number that is larger for every later holder of the key. A resource that stores the largest token can refuse a holder that
+    /// was paused and has lost the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub fencing_token: Option<i64>,
@@ -62,7 +62,7 @@ pub struct DistributedLockStatus {
     /// Set while the operator ends a hold that the holder has not released. The hold is no longer renewed and expires at `until`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
-    /// The last ten holds that have ended, newest first.
+    /// The last ten ended holds, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub history: Vec<PastHold>,
@@ -196,7 +196,7 @@ pub struct Ending {
     pub message: Option<String>,
 }
 
-/// A hold that has ended.
+/// An ended hold.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PastHold {

@@ -110,7 +110,7 @@ pub struct MemberSecurityContext {
     pub supplemental_groups: Vec<i64>,
 }
 
-/// A container beside Redis.
+/// A container in the pod of a member, in addition to Redis.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtraContainer {
@@ -128,7 +128,7 @@ pub struct ExtraContainer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub args: Vec<String>,
-    /// Environment variables, as plain text only: a reference would show Secrets to everyone who can create a quorum.
+    /// Environment variables, as plain text only: a reference would show Secrets to any user who can create a quorum.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
     pub env: BTreeMap<String, String>,
