@@ -73,12 +73,17 @@ impl PendingReleases {
         self.releases.is_empty()
     }
 
-    /// Takes the releases for the next connection.
+    /// Takes the releases for the next connection, each of them once.
     ///
     /// A repair can set the keys of all attempts there, so no value is excluded any longer.
     pub(super) fn take(&mut self) -> Vec<Command> {
         self.never_sent.clear();
-        self.releases.drain(..).collect()
+        let mut taken = HashSet::new();
+        let is_first = |command: &Command| match command {
+            Command::Release { key, value } => taken.insert((key.clone(), value.clone())),
+            _ => true,
+        };
+        self.releases.drain(..).filter(is_first).collect()
     }
 }
 
@@ -100,6 +105,15 @@ mod tests {
         let kept = pending.take();
         assert_eq!((kept.len(), kept.first()), (MAX_KEPT, Some(&release(3))));
         assert_eq!(pending.take(), []);
+    }
+
+    /// A member answers the login, and freezes before it answers the release. Then both copies come back.
+    #[test]
+    fn a_release_that_came_back_twice_is_sent_once() {
+        let release = || Command::Release { key: "k".into(), value: LockValue::from_text("v") };
+        let mut pending = PendingReleases::default();
+        pending.keep([release(), release()]);
+        assert_eq!(pending.take(), [release()]);
     }
 
     #[test]
