@@ -163,10 +163,16 @@ END
     lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s/\"namespace\"/\"$kind\": $(many 64 a), &/" | taken "64 $kind"
   done
   lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s|\"namespace\"|\"finalizers\": [$(finalizers 21)], &|" | refused "set at most 20 finalizers"
+  owned() { sed "s|\"namespace\"|\"ownerReferences\": [$(seq "$1" | sed "s/.*/{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"name\": \"$2\", \"uid\": \"&\"}/" | paste -sd,)], &|"; }
+  lock '{"key": "k", "claim": {"identity": "a"}}' | owned 21 a | refused "set at most 20 ownerReferences"
+  lock '{"key": "k", "claim": {"identity": "a"}}' | owned 1 "$(printf 'a%.0s' {1..254})" | refused "set at most 20 ownerReferences"
+  lock '{"key": "k", "claim": {"identity": "a"}}' | owned 20 a | taken "20 owners"
   lock '{"election": {"selector": {"matchLabels": {"a": "b"}}}}' | refused "change no specification" --as "$app"
   lock '{"key": "k", "claim": {"jobName": "wipe"}}' | refused "change no specification" --as "$app"
   lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s/\"namespace\"/\"annotations\": {\"redlock-operator.io\/created-by\": \"$app\"}, &/" |
     k create --as "$app" -f - >/dev/null
+  lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s/\"namespace\"/\"annotations\": {\"redlock-operator.io\/created-by\": \"$other\"}, &/" |
+    refused "names the user who creates the claim" --as "$app"
   change() { k patch dlock l --namespace shop --type merge --as "$1" --patch "$2"; }
   annotate() { change "$1" "{\"metadata\": {\"annotations\": {\"redlock-operator.io/$2\": \"$3\"}}}"; }
   not_allowed "change no specification" change "$app" '{"spec": {"suspend": true}}'
@@ -180,6 +186,12 @@ END
   k annotate dlock l --namespace shop "redlock-operator.io/break=$me: x" >/dev/null
   annotate "$app" release 7 >/dev/null
   k patch dlock l --namespace shop --type merge --patch '{"spec": {"suspend": true}}' >/dev/null
+  # The uninstallation of another installation removes finalizers. kubectl also reads the object.
+  k create clusterrolebinding reads --clusterrole=redlock-operator-view --serviceaccount=web:locks-uninstall >/dev/null
+  "$BIN/helm" template locks "$CHART" --namespace web --kube-version "$VERSION" --set fullnameOverride=locks \
+    --show-only templates/uninstall-check.yaml | k apply -f - >/dev/null
+  k patch dlock l --namespace shop --type merge --patch '{"metadata": {"finalizers": ["redlock-operator.io/release"]}}' >/dev/null
+  k patch dlock l --namespace shop --type merge --as system:serviceaccount:web:locks-uninstall --patch '{"metadata": {"finalizers": null}}' >/dev/null
   k delete dlock l --namespace shop --as "$app" >/dev/null
 }
 # Check the policy on Jobs that request a lock.
@@ -220,7 +232,7 @@ held() {
 gate() {
   local spec
   "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" --set leaseGate.enabled=true \
-    --set-json 'fencedWrites.resources=[{"apiGroups": [""], "resources": ["configmaps"]}]' \
+    --set-json 'fencedWrites.resources=[{"apiGroups": [""], "resources": ["configmaps", "namespaces"]}]' \
     --show-only templates/admission-leases.yaml --show-only templates/admission-fenced.yaml --show-only templates/rbac.yaml | k apply --server-side --validate=strict -f - >/dev/null
   pod u-1 && pod u-2
   k create clusterrole app --verb=get,create,update,patch,delete --resource=leases.coordination.k8s.io,configmaps >/dev/null
@@ -287,6 +299,8 @@ leases() {
   opened none
   write '"a"' >/dev/null
   opened 7
+  not_allowed "names the user who creates the claim" \
+    k annotate dlock gate --namespace shop "${POD[@]}" redlock-operator.io/created-by=system:serviceaccount:shop:app
   not_allowed "at most half of the lock's ttl 30s" write '"a"' 61
   # The gate refuses a Lease that would end later than one second before validUntil.
   held u-1 16

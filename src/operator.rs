@@ -55,7 +55,7 @@ const DEFAULT_QUORUM_RETRY: Duration = Duration::from_secs(2);
 /// The API server is refused, because it answers this process differently from every other client.
 fn outward(args: &OperatorArgs) -> Outward {
     let api_server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
-    Outward::but(args.refused_networks.iter().copied().chain(api_server).collect())
+    Outward::but([&args.refused_networks[..], &args.pod_ips].concat().into_iter().chain(api_server).collect())
 }
 
 /// Runs one replica until SIGTERM or SIGINT.

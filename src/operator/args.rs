@@ -84,6 +84,9 @@ pub struct OperatorArgs {
     /// Ranges of addresses in which no external master can be, separated by commas.
     #[arg(long, env = "REDLOCK_REFUSED_NETWORKS", value_delimiter = ',', value_parser = network)]
     pub refused_networks: Vec<IpNet>,
+    /// Addresses of this pod, separated by commas. No external master can have them.
+    #[arg(long, env = "POD_IPS", value_delimiter = ',', value_parser = network)]
+    pub pod_ips: Vec<IpNet>,
     /// Locks of one namespace that are served. 0: any number.
     #[arg(long, env = "REDLOCK_MAX_LOCKS_PER_NAMESPACE", default_value_t = 10_000)]
     pub max_locks_per_namespace: usize,

@@ -16,7 +16,7 @@ use crate::job::model as jobs;
 use crate::lock::model::instance::{self, PodEvidence};
 use crate::lock::model::{candidate, job, nodes, verdict};
 use crate::quorum::model::facts;
-use crate::redis_member::{Machine, Outward};
+use crate::redis_member::{Connect as _, Machine, Outward};
 use crate::runtime::cache::{Guarded, Kind};
 use crate::runtime::fake_api;
 use crate::time::{Monotonic, SystemClock, UnixMillis};
@@ -37,6 +37,15 @@ async fn metrics_have_the_watch_of_each_kind() {
     let text = Operator::new(line.args, api(), api(), machine).context.metrics_text(false);
     for kind in ["DistributedLock", "RedisQuorum", "Pod", "Node", "Namespace", "Job"] {
         assert!(text.contains(&format!("redlock_watch_errors_total{{kind=\"{kind}\"}}")), "{kind}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn an_external_master_cannot_be_the_operators_pod() {
+    let line = Line::parse_from(["redlock", "--pod-name", "a", "--pod-ips", "10.0.0.7,fd00::7"]);
+    for address in ["10.0.0.7:8080", "[fd00::7]:8080"] {
+        let Err(refused) = super::outward(&line.args).connect(address).await else { panic!("{address}") };
+        assert!(refused.to_string().contains("the operator refuses"), "{refused}");
     }
 }
 

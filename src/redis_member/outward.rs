@@ -10,6 +10,9 @@ use redlock_engine::voting::open_tcp;
 use super::{Connect, Stream};
 use crate::redlock::BoxFuture;
 
+/// The instance metadata of a cloud. It is no link-local address, unlike that of IPv4.
+const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
 /// Connects to other machines, except in refused networks.
 ///
 /// It refuses the addresses of this machine, addresses that no router forwards, and the configured networks. It resolves names at every connect,
@@ -30,7 +33,9 @@ impl Outward {
         let stays_near = match address {
             IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
             // An address with the well-known translation prefix leads to its IPv4 address.
-            IpAddr::V6(v6) => v6.is_unicast_link_local() || translated(v6).is_some_and(|v4| !self.allows(v4)),
+            IpAddr::V6(v6) => {
+                v6.is_unicast_link_local() || v6 == METADATA || translated(v6).is_some_and(|v4| !self.allows(v4))
+            }
         };
         let is_nowhere = address.is_unspecified() || address.is_loopback() || address.is_multicast();
         !stays_near && !is_nowhere && !self.refused.iter().any(|network| network.contains(&address))
@@ -102,6 +107,7 @@ mod tests {
             "10.96.0.1",
             "172.31.255.255",
             "::ffff:172.16.0.1",
+            "fd00:ec2::254",
         ] {
             assert!(!allows(address), "{address}");
         }

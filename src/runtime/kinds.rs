@@ -35,6 +35,12 @@ const OUR_LABELS: usize = 256;
 ///
 /// The chart's policy refuses more of them on locks and quorums.
 const OTHER_LABELS: usize = 64;
+/// Maximum number of owners in the cache, per object. The controller is the first of them.
+const OWNERS: usize = 16;
+/// Maximum number of characters of a text about an owner in the cache. A Kubernetes name is not longer.
+const LONGEST_NAME: usize = 253;
+/// Maximum number of containers of one kind in the cache, per pod.
+const CONTAINERS: usize = 64;
 /// Labels of other software that the cache always keeps.
 const READ_LABELS: [&str; 3] = [JOB_UID_LABEL, "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"];
 
@@ -108,14 +114,17 @@ impl Kind for Pod {
                 matches!(field.as_str(), "nodeName" | "containers" | "initContainers")
                     || field == "volumes" && is_member
             });
-            each(spec, "containers", &["name"]);
-            each(spec, "initContainers", &["name"]);
+            for containers in ["containers", "initContainers"] {
+                truncate(spec.get_mut(containers), CONTAINERS);
+                each(spec, containers, &["name"]);
+            }
             each(spec, "volumes", &["name", "secret"]);
         }
         keep(pod.get_mut("status"), &["phase", "podIP", "conditions", "containerStatuses", "initContainerStatuses"]);
         if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
             slim_conditions(status.get_mut("conditions"));
             for containers in ["containerStatuses", "initContainerStatuses"] {
+                truncate(status.get_mut(containers), CONTAINERS);
                 each(status, containers, &["name", "containerID", "ready", "restartCount", "state", "lastState"]);
                 status.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten().for_each(slim_states);
             }
@@ -157,6 +166,7 @@ impl Kind for Job {
     /// Keeps only the annotations and the grace period of a Job's pod template.
     fn slim(job: &mut Value) {
         bound_metadata(job);
+        keep(job.get_mut("metadata"), &METADATA);
         if let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) {
             spec.retain(|field, _| !matches!(field.as_str(), "podFailurePolicy" | "successPolicy" | "selector"));
             if let Some(template) = spec.get_mut("template") {
@@ -173,7 +183,7 @@ impl Kind for Service {}
 impl Kind for PodDisruptionBudget {}
 impl Kind for NetworkPolicy {}
 
-/// Bounds labels and annotations, which have no schema.
+/// Bounds labels, annotations and owners, which have no schema.
 fn bound_metadata(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
@@ -190,6 +200,22 @@ fn bound_metadata(object: &mut Value) {
             *count += usize::from(!is_read);
             is_read || *count <= most
         });
+    }
+    if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
+        owners.sort_by_key(|owner| owner["controller"] != true);
+        owners.truncate(OWNERS);
+        for text in owners.iter_mut().filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
+            if let Value::String(text) = text {
+                *text = beginning(text, LONGEST_NAME).to_owned();
+            }
+        }
+    }
+}
+
+/// Keeps the first items of a list.
+fn truncate(list: Option<&mut Value>, most: usize) {
+    if let Some(list) = list.and_then(Value::as_array_mut) {
+        list.truncate(most);
     }
 }
 
@@ -313,6 +339,21 @@ mod tests {
         let pod: Pod = read(json!({"metadata": {"name": "p", "labels": labels}}));
         assert_eq!(pod.labels().len(), OTHER_LABELS + OUR_LABELS + 1);
         assert_eq!(pod.keys(), [keys::owner("job"), keys::namespace("")]);
+    }
+
+    #[test]
+    fn owners_and_containers_are_bounded_and_the_controller_stays() {
+        let owner = |name: &str, controller: bool| {
+            json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": controller})
+        };
+        let owners = [vec![owner(&"x".repeat(10_000), false); 100], vec![owner("job", true)]].concat();
+        let containers = vec![json!({"name": "c"}); 1_000];
+        let spec = json!({"containers": containers, "initContainers": containers});
+        let pod: Pod = read(json!({"metadata": {"name": "p", "ownerReferences": owners}, "spec": spec}));
+        let owners = pod.owner_references();
+        assert_eq!((owners.len(), owners[0].name.as_str(), owners[1].name.len()), (OWNERS, "job", LONGEST_NAME));
+        let spec = pod.spec.as_ref().unwrap();
+        assert_eq!((spec.containers.len(), spec.init_containers.as_ref().unwrap().len()), (CONTAINERS, CONTAINERS));
     }
 
     #[test]

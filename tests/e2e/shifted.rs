@@ -104,6 +104,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         lease: operators::NAME.into(),
         scopes: Scopes::default(),
         refused_networks: Vec::new(),
+        pod_ips: Vec::new(),
         log,
         lock_metrics: false,
         log_format: LogFormat::Text,

@@ -115,3 +115,18 @@ replaces the registry of the repository, which is a first part with a dot or a c
 helm.sh/hook: pre-delete
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{- /* The operator serves no lock with a Lease elsewhere. So the operator of another installation can write the Leases there. */}}
+{{- define "redlock.gatedNamespaces" -}}
+{{- $leftOut := concat .Values.leaseGate.leaveOutNamespaces .Values.leaveOutNamespaces | uniq }}
+{{- if or $leftOut .Values.watchNamespaces -}}
+namespaceSelector:
+  matchExpressions:
+  {{- with $leftOut }}
+  - {key: kubernetes.io/metadata.name, operator: NotIn, values: {{ toJson . }}}
+  {{- end }}
+  {{- with .Values.watchNamespaces }}
+  - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson . }}}
+  {{- end }}
+{{- end }}
+{{- end -}}

@@ -48,6 +48,7 @@ fn arguments(name: &str, limit: usize) -> OperatorArgs {
         lease: "redlock-operator".to_owned(),
         scopes: Scopes::default(),
         refused_networks: Vec::new(),
+        pod_ips: Vec::new(),
         jobs: false,
         lease_gate: false,
         lease_gate_leaves_out: Vec::new(),
