@@ -155,8 +155,7 @@ endif
 	cargo run --release --locked --package redlock-bench
 endif
 
-clean: ## down, and remove .local; leaves target/ (see distclean)
-	@dev/cluster.sh down
+clean: down ## down, and remove .local; leaves target/ (see distclean)
 	rm -rf .local
 	@echo 'target/ is left; `make distclean` removes it too.'
 

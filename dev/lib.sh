@@ -22,7 +22,8 @@ GO_QUICK=(-trimpath -gcflags=all="-dwarf=false -l" -gcflags=std=-dwarf=false)
 # Options of cargo for tests that need the operator's speed.
 OPTIMIZED=(--config "$ROOT/dev/optimized.toml")
 
-export PATH=$BIN:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
+# A shell without root's PATH lacks the folders of system programs.
+export PATH=$BIN:$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 # Names on this machine contain a hash of the checkout's path, so two checkouts can
 # have separate clusters.
@@ -95,7 +96,7 @@ apt_install() (
   fi
   export DEBIAN_FRONTEND=noninteractive
   with_progress "Updating the package lists" "$LOCAL/log/apt-update.log" apt-get update
-  with_progress "Installing $*" "$LOCAL/log/apt-install.log" apt-get install -y --no-install-recommends "$@"
+  with_progress "Installing $*" "$LOCAL/log/apt-install.log" apt-get install -y --no-install-recommends --no-remove "$@"
 )
 
 # needs PROGRAM PACKAGE...: install Debian packages unless the program is on the PATH.
