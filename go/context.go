@@ -23,14 +23,16 @@ func NewContext(ctx context.Context, lock *Lock) context.Context {
 
 // TokenFromContext is the fencing token of the hold under which this code runs.
 //
-// It fails with [ErrNotHeld] when the lock is not certain at this moment, and when the context has no lock.
+// It fails with [ErrNotHeld] when the lock is not certain at this moment, when the context has ended, and when the
+// context has no lock.
 func TokenFromContext(ctx context.Context) (int64, error) {
 	found, ok := ctx.Value(contextKey{}).(bound)
 	if !ok {
 		return 0, ErrNotHeld
 	}
 	token, _, err := found.lock.certain(boottime())
-	if err != nil || found.token != 0 && token != found.token {
+	// The elector ends the context of a term before the next hold begins. So the context is checked after the hold.
+	if err != nil || found.token != 0 && token != found.token || ctx.Err() != nil {
 		return 0, ErrNotHeld
 	}
 	return token, nil
@@ -42,7 +44,7 @@ func TokenFromContext(ctx context.Context) (int64, error) {
 // end of the hold. The function is not called if the hold has already ended.
 func (l *Lock) Leading(lead func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
-		token, err := l.Token()
+		token, err := TokenFromContext(NewContext(ctx, l))
 		if err != nil {
 			return
 		}

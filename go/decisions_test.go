@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/redlock-operator/redlock-operator/go/internal/servers"
 )
 
 func status(t *testing.T, status string) *claim {
@@ -262,21 +264,77 @@ func TestAValidityIsCountedAgainWhenTheClockIsKnownBetter(t *testing.T) {
 	}
 }
 
-// A program can run its elector under a deadline of its own, for example of one shift.
-func TestADeadlineOfTheUserIsNoTerm(t *testing.T) {
+// After a pause of the machine the operator can still renew the hold, while the work of the term has ended.
+func TestALaterValidityDoesNotResumeAHoldWhoseWorkHasEnded(t *testing.T) {
+	for name, sees := range map[string]func(*Lock){
+		"Token":   func(lock *Lock) { _, _ = lock.Token() },
+		"Leading": func(lock *Lock) { lock.Leading(func(context.Context) { t.Error("it works") })(context.Background()) },
+	} {
+		lock := holding(t)
+		lock.hold.until = boottime() - 1
+		sees(lock)
+		lock.take(claimState{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(25 * time.Second)}})
+		if err := lock.decide(boottime()); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("%s: the elector leads without its work: %v", name, err)
+		}
+	}
+}
+
+// update is an attempt of an elector with this remaining time of its context.
+func update(lock *Lock, left time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), left)
+	defer cancel()
+	lock.lastLook = boottime() // so that no request is needed
+	return lock.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 30})
+}
+
+func TestALateTryOfARefusedElectorIsRefusedAgain(t *testing.T) {
 	lock := holding(t)
-	lock.inTerm = true
-	lock.hold.lose("by a test")
-	round, cancel := context.WithTimeout(context.Background(), lock.timing.RenewDeadline)
-	defer cancel()
-	if !lock.termContinues(round) {
-		t.Error("a round of the term")
+	// A program can run its elector under a deadline of its own, for example of one shift.
+	if err := update(lock, 8*time.Hour); err != nil {
+		t.Errorf("before the term: %v", err)
 	}
-	shift, cancel := context.WithTimeout(context.Background(), 8*time.Hour)
-	defer cancel()
-	if lock.termContinues(shift) {
-		t.Error("the next acquisition under the user's deadline")
+	refusal := update(lock, 10*time.Second)
+	if refusal == nil {
+		t.Fatal("a RenewDeadline of 10s")
 	}
+	if err := update(lock, lock.timing.RenewDeadline/2); err != refusal {
+		t.Errorf("a late try: %v", err)
+	}
+	if _, err := lock.Token(); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("it leads: %v", err)
+	}
+	lock.RecordEvent(termEnded)
+	if _, _, err := lock.Get(context.Background()); err != refusal {
+		t.Errorf("the next term: %v", err)
+	}
+}
+
+func TestAHoldEndsWithItsTerm(t *testing.T) {
+	servers.EndsATerm(t, termEnded)
+	lock := holding(t)
+	if err := update(lock, time.Second); err != nil || !lock.inTerm {
+		t.Fatal(err)
+	}
+	lock.RecordEvent("became leader")
+	if _, err := lock.Token(); err != nil {
+		t.Fatal(err)
+	}
+	lock.RecordEvent(termEnded)
+	lock.take(claimState{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(25 * time.Second)}})
+	if _, err := lock.Token(); !errors.Is(err, ErrNotHeld) || lock.inTerm {
+		t.Errorf("the next term has the same token: %v", err)
+	}
+}
+
+func TestAnEndedContextHasNoToken(t *testing.T) {
+	lock := holding(t)
+	ctx, cancel := context.WithCancel(NewContext(context.Background(), lock))
+	cancel()
+	if _, err := TokenFromContext(ctx); !errors.Is(err, ErrNotHeld) {
+		t.Error(err)
+	}
+	lock.Leading(func(context.Context) { t.Error("called in an ended term") })(ctx)
 }
 
 func TestTheTokenInAContextIsThatOfItsTerm(t *testing.T) {

@@ -10,7 +10,7 @@
 //   - It continues only while the published validity lasts longer than the elector needs to stop. Therefore it has
 //     stopped before the validity ends, even if the API server does not answer.
 //   - One term of the elector is one hold with one token. After a loss the elector ends its term before this lock can be
-//     held again, and the next hold has a larger token.
+//     held again, and the next hold has a larger token. After a term without a release, the hold must expire first.
 //   - A release ends exactly the hold of this term. A lost hold is not released: it expires, because the code that led
 //     may still run.
 //   - A killed process loses the lock automatically. In a pod the lock is free when the container has ended. Elsewhere

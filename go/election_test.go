@@ -372,6 +372,37 @@ func TestTheNextTermOfAProcessHasAnotherHoldWithALargerToken(t *testing.T) {
 	eventually(t, "the release", func() bool { return operator.Grants()[1].Ended == "Released" })
 }
 
+func TestATermWithoutAReleaseIsFollowedByAnotherHold(t *testing.T) {
+	need(t)
+	t.Parallel()
+	operator := alone.Operate(t, "unreleased", ttl)
+	lock, err := redlock.New(context.Background(), alone.Config, redlock.Options{Namespace: servers.Namespace, Key: "unreleased", TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timing := lock.Timing()
+	var tokens []int64
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), soon+ttl)
+		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+			Lock: lock, LeaseDuration: timing.LeaseDuration, RenewDeadline: timing.RenewDeadline, RetryPeriod: timing.RetryPeriod,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: lock.Leading(func(ctx context.Context) {
+					token, _ := redlock.TokenFromContext(ctx)
+					tokens = append(tokens, token)
+					cancel()
+				}),
+				OnStoppedLeading: func() {},
+			},
+		})
+		cancel()
+	}
+	grants := operator.Grants()
+	if len(tokens) != 2 || tokens[1] <= tokens[0] || grants[0].Ended != "HeartbeatLost" {
+		t.Errorf("tokens %v, %+v", tokens, grants)
+	}
+}
+
 func TestAnElectorWithClientGosDefaultsIsRefusedBeforeItLeads(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -28,6 +28,8 @@ const (
 	patience = 5 * time.Second
 	// A waiting claim is read again after this time, even without an event.
 	rereadAfter = 10 * time.Second
+	// The elector records this event when a term has ended, after its release.
+	termEnded = "stopped leading"
 )
 
 // Options select a lock.
@@ -65,6 +67,8 @@ type Lock struct {
 	beaten                  time.Duration
 	hasBeaten, swept        bool
 	failing, inTerm         bool
+	// The error of an elector that would stop too late. Every later call returns it.
+	refused error
 	// The claim of an unanswered creation, which the next attempt repeats with the same name.
 	wanted *unstructured.Unstructured
 
@@ -141,8 +145,15 @@ func (l *Lock) Identity() string { return l.identity }
 // Describe names the lock.
 func (l *Lock) Describe() string { return l.options.Namespace + "/" + l.options.Key }
 
-// RecordEvent does nothing. The operator keeps the history of the lock in the status of the claim.
-func (l *Lock) RecordEvent(string) {}
+// RecordEvent ends the hold of a term that has ended. The next term needs another hold, which has a larger token.
+//
+// It writes no Event, because the operator keeps the history of the lock in the status of the claim.
+func (l *Lock) RecordEvent(event string) {
+	if event == termEnded {
+		l.lose("its term has ended")
+		l.inTerm = false
+	}
+}
 
 // Create always fails, because Get makes the claim.
 func (l *Lock) Create(context.Context, resourcelock.LeaderElectionRecord) error {
@@ -156,21 +167,32 @@ func (l *Lock) Token() (int64, error) {
 }
 
 // certain returns the token and the remaining time.
+//
+// A validity that has ended loses the hold, because the caller stops its work. A later publication does not resume it.
 func (l *Lock) certain(now time.Duration) (int64, time.Duration, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hold == nil || l.hold.lost != nil || now >= l.hold.until {
+	if l.hold == nil {
 		return 0, 0, ErrNotHeld
+	}
+	if now >= l.hold.until {
+		l.hold.lose("its validity has ended")
+	}
+	if l.hold.lost != nil {
+		return 0, 0, l.hold.lost
 	}
 	return l.hold.token, l.hold.until - now, nil
 }
 
 // Get makes a claim, and waits until the claim is held or another leader appears.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if l.refused != nil {
+		return nil, nil, l.refused
+	}
 	l.mu.Lock()
 	if l.hold != nil && l.hold.lost != nil {
 		// A term must not continue with another hold.
-		if l.termContinues(ctx) {
+		if l.inTerm {
 			defer l.mu.Unlock()
 			return nil, nil, l.hold.lost
 		}
@@ -183,17 +205,6 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return l.record(l.identity)
 	}
 	return l.wait(ctx)
-}
-
-// termContinues is true if the elector still renews in the term that lost its hold.
-//
-// A term begins with the first successful Update. Its rounds have a deadline of at most RenewDeadline. While the
-// elector acquires, its context has the deadline of the user, if any.
-func (l *Lock) termContinues(ctx context.Context) bool {
-	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > l.timing.RenewDeadline {
-		l.inTerm = false
-	}
-	return l.inTerm
 }
 
 func (l *Lock) record(holder string) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -236,9 +247,11 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			l.reported = leader
 			return l.record(leader)
 		}
-		// The operator grants no claim whose heartbeat has stopped.
-		if err := l.beat(ctx); err != nil {
-			return nil, nil, l.ended(ctx, err)
+		// The operator grants no claim whose heartbeat has stopped. A heartbeat would also prolong the former hold, which must expire.
+		if state.held == nil {
+			if err := l.beat(ctx); err != nil {
+				return nil, nil, l.ended(ctx, err)
+			}
 		}
 		if err := l.awaitChange(ctx); err != nil {
 			return nil, nil, l.ended(ctx, err)
@@ -270,14 +283,22 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	}
 	err := l.renew(ctx, record)
 	l.failing = err != nil
+	// A term begins with the first success, and ends with termEnded.
 	l.inTerm = l.inTerm || err == nil
 	return err
 }
 
 func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.refused == nil {
+		l.refused = l.timing.check(ctx, record, l.inTerm)
+	}
+	if l.refused != nil {
+		l.lose("the durations of its LeaderElector are refused")
+		return l.refused
+	}
 	_, left, err := l.certain(boottime())
-	if err := l.timing.check(ctx, record, err == nil); err != nil {
-		return err
+	if err != nil && l.nonce() != "" {
+		return err // without a heartbeat, so that the lost hold expires
 	}
 	// If enough of the validity is left, no request is needed. Otherwise, or a tenth of the ttl after the last reading, the claim is read again.
 	if err != nil || left < l.timing.needed()+l.options.TTL/4 || boottime()-l.lastLook > l.options.TTL/10 {
@@ -318,6 +339,15 @@ func (l *Lock) take(state claimState) {
 	}
 }
 
+// lose ends the use of the current hold, if any.
+func (l *Lock) lose(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hold != nil {
+		l.hold.lose(why)
+	}
+}
+
 func (h *hold) lose(why string) {
 	if h.lost == nil {
 		h.lost = fmt.Errorf("%w any more: %s", ErrNotHeld, why)
@@ -326,19 +356,11 @@ func (h *hold) lose(why string) {
 
 // decide returns nil if the elector can lead until its next renewal has failed.
 func (l *Lock) decide(now time.Duration) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.hold == nil {
-		return ErrNotHeld
-	}
-	left := l.hold.until - now
-	if left <= 0 {
-		l.hold.lose("its validity has ended")
-	}
-	if l.hold.lost == nil && left < l.timing.needed() {
+	_, left, err := l.certain(now)
+	if err == nil && left < l.timing.needed() {
 		return fmt.Errorf("no renewal of lock %s was published in time: %s are left", l.Describe(), left)
 	}
-	return l.hold.lost
+	return err
 }
 
 // release releases the lock, unless a renewal has failed. After a failure the elector calls it while code can still run.
@@ -351,10 +373,8 @@ func (l *Lock) release(ctx context.Context) error {
 	if err != nil || l.failing {
 		return fmt.Errorf("lock %s is not released, and runs out: %w", l.Describe(), ErrNotHeld)
 	}
-	l.mu.Lock()
 	// This comes before the request, so that no code uses the token afterwards.
-	l.hold.lose("it was released")
-	l.mu.Unlock()
+	l.lose("it was released")
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"%d"}}}`, l.claim.Metadata.UID, releaseAnnotation, token)
 	_, err = l.claims.Patch(ctx, l.claim.Metadata.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if apierrors.IsForbidden(err) && l.pod == nil {

@@ -7,8 +7,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // within sets the deadline of a request: while a lock is held, two requests fit into one round of the elector.
@@ -132,21 +134,33 @@ func (l *Lock) leader(ctx context.Context) string {
 	return ""
 }
 
-// awaitChange waits for a change of the claim.
+// awaitChange waits for a change of the claim, or for the time until its next reading.
+//
+// A waiting claim changes rarely, and the API server forgets its version. A watch from that version would end immediately, so the watch begins
+// with the current object.
 func (l *Lock) awaitChange(ctx context.Context) error {
 	watching, cancel := context.WithTimeout(ctx, min(rereadAfter, l.options.TTL/6))
 	defer cancel()
 	one := fields.OneTermEqualSelector("metadata.name", l.claim.Metadata.Name).String()
-	watch, err := l.claims.Watch(watching, metav1.ListOptions{FieldSelector: one, ResourceVersion: l.claim.Metadata.ResourceVersion})
+	events, err := l.claims.Watch(watching, metav1.ListOptions{FieldSelector: one, ResourceVersion: "0"})
 	if err != nil {
 		return err
 	}
-	defer watch.Stop()
-	select {
-	case <-watch.ResultChan():
-	case <-watching.Done():
+	defer events.Stop()
+	changes := events.ResultChan()
+	for {
+		select {
+		case <-watching.Done():
+			return ctx.Err()
+		case event, open := <-changes:
+			object, ok := event.Object.(*unstructured.Unstructured)
+			if !open || event.Type == watch.Error || !ok {
+				changes = nil // an ended watch must not shorten the time until the next reading
+			} else if object.GetResourceVersion() != l.claim.Metadata.ResourceVersion {
+				return ctx.Err()
+			}
+		}
 	}
-	return ctx.Err()
 }
 
 // beat renews the heartbeat of this process, three times per period. It begins while the claim waits.

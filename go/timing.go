@@ -42,13 +42,16 @@ func (t Timing) needed() time.Duration {
 }
 
 // check refuses an elector that would stop too late.
-func (t Timing) check(ctx context.Context, record resourcelock.LeaderElectionRecord, leads bool) error {
+//
+// A try late in a round of a term passes, so the caller keeps the first error.
+func (t Timing) check(ctx context.Context, record resourcelock.LeaderElectionRecord, inTerm bool) error {
 	if record.LeaseDurationSeconds != int(t.LeaseDuration/time.Second) {
 		return fmt.Errorf("the LeaderElector has LeaseDuration %ds: give it the durations of Lock.Timing: %s, %s and %s",
 			record.LeaseDurationSeconds, t.LeaseDuration, t.RenewDeadline, t.RetryPeriod)
 	}
-	// The elector gives each round of renewals a deadline, which is RenewDeadline away at the first try.
-	if deadline, ok := ctx.Deadline(); leads && ok && time.Until(deadline) > t.RenewDeadline {
+	// The elector gives each round of renewals a deadline, which is RenewDeadline away at the first try. Before the term a deadline is
+	// that of the user.
+	if deadline, ok := ctx.Deadline(); inTerm && ok && time.Until(deadline) > t.RenewDeadline {
 		return fmt.Errorf("the LeaderElector has a RenewDeadline above %s: give it the durations of Lock.Timing", t.RenewDeadline)
 	}
 	return nil

@@ -18,11 +18,11 @@ func ask(method, path string) (reply map[string]any) {
 }
 
 func main() {
-	for instance := any("none"); ; time.Sleep(200 * time.Millisecond) {
+	for instance := "none"; ; time.Sleep(200 * time.Millisecond) {
 		asked := time.Now() // before the request, so that a delay only shortens the validity
-		reply := ask("GET", fmt.Sprint("/leader?instance=", instance))
+		reply := ask("GET", "/leader?instance="+instance)
 		if reply["reason"] == "NotServed" { // the application or the agent has just started
-			instance = ask("POST", "/register")["instance"]
+			instance, _ = ask("POST", "/register")["instance"].(string)
 		} else if left, _ := reply["validForMs"].(float64); time.Since(asked) < time.Duration(left*1e6) {
 			fmt.Printf("works with token %.0f\n", reply["fencingToken"]) // work only until validForMs have passed
 		}

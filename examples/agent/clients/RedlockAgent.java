@@ -94,7 +94,7 @@ public class RedlockAgent implements AutoCloseable {
         }
     }
 
-    /** Takes a lock `namespace/key`. Empty if another holder still has it after the wait. */
+    /** Takes a lock `namespace/key`. Empty if another holder still has it after the wait (at most 60 s). */
     public Optional<Held> acquire(String lock, Duration wait) throws IOException {
         long asked = System.nanoTime();
         var answer = served("POST", path(lock) + "/acquire", "&wait=" + wait.toMillis() + "ms", wait);

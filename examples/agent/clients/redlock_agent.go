@@ -60,7 +60,7 @@ func (agent *Agent) Leader() *Held {
 	return held
 }
 
-// Acquire takes a lock `<namespace>/<key>`. It returns nil if another holder still has it after the wait.
+// Acquire takes a lock `<namespace>/<key>`. It returns nil if another holder still has it after the wait (at most 60 s).
 func (agent *Agent) Acquire(lock string, wait time.Duration) (*Held, error) {
 	path := "/locks/" + url.PathEscape(lock)
 	asked := time.Now()

@@ -71,7 +71,7 @@ export class Agent {
     }
   }
 
-  /** Takes a lock `<namespace>/<key>`, with times in seconds. Null if another holder still has it after `wait`. */
+  /** Takes a lock `<namespace>/<key>`, with times in seconds. Null if another holder still has it after `wait` (at most 60 s). */
   async acquire(lock, { wait = 0, ttl = 0, holdFor = 0 } = {}) {
     const path = `/locks/${encodeURIComponent(lock)}`;
     const seconds = (time) => time && `${time}s`;

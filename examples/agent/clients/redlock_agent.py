@@ -72,7 +72,7 @@ class Agent:
         return held if held and held.remaining() > 0 else None
 
     def acquire(self, lock, wait=0, ttl=None, hold_for=None):
-        """Takes a lock `<namespace>/<key>`. None if another holder still has it after `wait` seconds."""
+        """Takes a lock `<namespace>/<key>`. None if another holder still has it after `wait` seconds (at most 60)."""
         path = "/locks/" + quote(lock, safe="")
         times = {"wait": wait and f"{wait}s", "ttl": ttl and f"{ttl}s", "holdFor": hold_for and f"{hold_for}s"}
         asked = now()

@@ -67,6 +67,11 @@ func leads(t *testing.T, tokens <-chan int64) int64 {
 	return 0
 }
 
+// The module's own tests check the oldest client-go.
+func TestThisClientGoEndsATermWithTheSameEvent(t *testing.T) {
+	servers.EndsATerm(t, "stopped leading")
+}
+
 func TestAManagerLeadsUnderTheLockAndTheNextOneFollows(t *testing.T) {
 	_ = os.Getenv("REDLOCK_KINDS") // see the module's own tests
 	if os.Getenv(servers.Program) == "" {

@@ -1,0 +1,114 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// claimAt is a claim in this version, as the API server returns it.
+func claimAt(version int, status string) string {
+	return fmt.Sprintf(`{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+		"metadata": {"name": "a", "uid": "u", "resourceVersion": "%d"}, "status": %s}`, version, status)
+}
+
+func event(kind, object string) string {
+	return fmt.Sprintf(`{"type": %q, "object": %s}`, kind, object)
+}
+
+var expired = event("ERROR", `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"}`)
+
+// served is a lock at a server with one claim in version 5. The server has forgotten that version, and counts heartbeats.
+func served(t *testing.T, ttl time.Duration, status, events string) (*Lock, *atomic.Int32) {
+	t.Helper()
+	beats := &atomic.Int32{}
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		response.Header().Set("Content-Type", "application/json")
+		query := request.URL.Query()
+		switch {
+		case strings.Contains(request.URL.Path, "/leases"):
+			beats.Add(1)
+			_, _ = io.Copy(response, request.Body)
+		case query.Get("watch") != "" && query.Get("resourceVersion") != "0":
+			_, _ = io.WriteString(response, expired)
+		case query.Get("watch") != "":
+			_, _ = io.WriteString(response, events)
+			if !strings.Contains(events, "ERROR") && events != "" {
+				_ = http.NewResponseController(response).Flush()
+				<-request.Context().Done()
+			}
+		case strings.HasSuffix(request.URL.Path, "/distributedlocks"):
+			_, _ = io.WriteString(response, `{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList", "items": []}`)
+		default:
+			_, _ = io.WriteString(response, claimAt(5, status))
+		}
+	}))
+	t.Cleanup(server.Close)
+	client, err := dynamic.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := holding(t)
+	lock.options.TTL, lock.hold, lock.identity, lock.made = ttl, nil, "me", boottime()
+	lock.claims, lock.leases = client.Resource(claimResource).Namespace("shop"), client.Resource(leaseResource).Namespace("shop")
+	lock.claim = &claim{}
+	lock.claim.Metadata.Name, lock.claim.Metadata.UID = "a", "u"
+	if err := lock.refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return lock, beats
+}
+
+func TestOnlyAChangeEndsThePauseOfAWaitingClaim(t *testing.T) {
+	current := event("ADDED", claimAt(5, "{}"))
+	for name, events := range map[string]string{
+		"the version that was read": current,
+		"a forgotten version":       expired,
+		"a watch that has ended":    "",
+	} {
+		lock, _ := served(t, 600*time.Millisecond, "{}", events)
+		began := time.Now()
+		if err := lock.awaitChange(context.Background()); err != nil || time.Since(began) < lock.options.TTL/6 {
+			t.Errorf("%s: after %s, %v", name, time.Since(began), err)
+		}
+	}
+	lock, _ := served(t, time.Hour, "{}", current+event("MODIFIED", claimAt(6, "{}")))
+	began := time.Now()
+	if err := lock.awaitChange(context.Background()); err != nil || time.Since(began) >= rereadAfter {
+		t.Errorf("a change: after %s, %v", time.Since(began), err)
+	}
+}
+
+// Otherwise the operator would renew a hold under which no process leads.
+func TestAProcessSendsNoHeartbeatForAHoldThatItHasLost(t *testing.T) {
+	held := heldStatus + "}"
+	for status, sends := range map[string]bool{held: false, "{}": true} {
+		lock, beats := served(t, 600*time.Millisecond, status, event("ADDED", claimAt(5, status)))
+		lock.former = "n1"
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		if _, _, err := lock.Get(ctx); err == nil {
+			t.Error("it leads")
+		}
+		cancel()
+		if (beats.Load() > 0) != sends {
+			t.Errorf("%d heartbeats with %s", beats.Load(), status)
+		}
+	}
+}
+
+func TestALostHoldGetsNoHeartbeatInTheRestOfItsTerm(t *testing.T) {
+	lock, beats := served(t, 30*time.Second, heldStatus+"}", "")
+	lock.hold = &hold{published: published{nonce: "n1", token: 7}}
+	if err := update(lock, time.Second); err == nil || beats.Load() != 0 {
+		t.Errorf("%d heartbeats, %v", beats.Load(), err)
+	}
+}
