@@ -48,7 +48,7 @@ use builder::Config;
 use closing::Closing;
 use hints::Hints;
 use inner::{Inner, whole_millis};
-use local_queue::{LocalQueue, Turn};
+use local_queue::LocalQueue;
 use member_endpoints::{endpoints, parsed};
 use member_set::MemberSet;
 use renewer::Renewer;
@@ -222,13 +222,8 @@ impl Client {
     /// Makes the guard of a grant.
     ///
     /// The attempt is still in progress, so `close` waits for it.
-    fn guard(
-        &self,
-        lock: (LockKey, LockValue, Duration),
-        grant: &Grant,
-        turn: Option<Turn>,
-    ) -> Result<Guard, NotAcquired> {
-        let hold = self.0.renewer.keep(lock, grant, turn);
+    fn guard(&self, lock: (LockKey, LockValue, Duration), grant: &Grant) -> Result<Guard, NotAcquired> {
+        let hold = self.0.renewer.keep(lock, grant);
         if self.0.closing.is_closed() {
             // The client was perhaps closed after this attempt began, and before its hold was registered.
             self.0.end_soon(&hold);
@@ -253,7 +248,7 @@ impl Client {
         let (started, valid_until) =
             self.0.extend_once((&held.key, &held.value), ttl, Boottime::new(Duration::MAX)).await?;
         let grant = Grant { token: held.token, started, valid_until, votes: Votes { yes: 0, of: 0 } };
-        self.guard((held.key, held.value, ttl), &grant, None).map_err(|_| closed)
+        self.guard((held.key, held.value, ttl), &grant).map_err(|_| closed)
     }
 
     /// Releases a lock that is held without a guard.

@@ -76,7 +76,7 @@ impl Inner {
             if !is_woken && self.clock.boottime() >= deadline {
                 return Err(error);
             }
-            pause = if is_woken { FIRST_RETRY } else { (pause * 2).min(longest) };
+            pause = if is_woken { FIRST_RETRY } else { pause.saturating_mul(2).min(longest) };
         }
     }
 
@@ -236,5 +236,5 @@ fn next_attempt(error: &NotAcquired, pause: Duration) -> Duration {
 
 /// Reduces a pause by a random part.
 fn randomised(pause: Duration) -> Duration {
-    jittered(pause * 3 / 4, pause / 4, rand::random())
+    jittered(pause.saturating_sub(pause / 4), pause / 4, rand::random())
 }

@@ -53,7 +53,7 @@ pub struct Election {
 
 impl Election {
     pub(super) fn new(client: &Client, key: LockKey) -> Self {
-        Self { lock: client.lock(key).wait(Duration::MAX), rest: client.0.retry * 2 }
+        Self { lock: client.lock(key).wait(Duration::MAX), rest: client.0.retry.saturating_mul(2) }
     }
 
     /// The time after which a dead leader is replaced.

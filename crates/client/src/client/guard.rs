@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{Lost, Release};
+use super::local_queue::Turn;
 use super::renewer::Hold;
 use super::{Held, Inner};
 use crate::redlock::{FencingToken, LockKey};
@@ -50,6 +51,11 @@ impl Guard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
+    }
+
+    /// Keeps the caller's turn in the client's queue until the hold ends.
+    pub(super) fn keep_turn(&self, turn: Turn) {
+        self.hold.keep_turn(turn);
     }
 
     pub(super) fn handles(&self) -> (Arc<Inner>, Arc<Hold>) {

@@ -115,7 +115,7 @@ impl Hints {
         let waiters = keys.waiters.entry(key.clone()).or_insert_with(|| Waiters::new(timers_now()));
         waiters.subscribe(Message::fresh());
         keys.wakes.insert(key.clone(), Arc::clone(&wakes));
-        drop(keys);
+        // The keys stay locked, so that a cleanup cannot remove this key from an older state.
         self.wanted.send_if_modified(|wanted| {
             let is_new = !wanted.contains(key);
             if is_new {
@@ -123,6 +123,7 @@ impl Hints {
             }
             is_new
         });
+        drop(keys);
         ReleaseSubscription { hints: Arc::clone(self), key: key.clone(), wakes }
     }
 
@@ -152,7 +153,11 @@ impl Hints {
         }
         // The first release of a new key needs no announcement, because many keys are used once.
         let waiters = keys.waiters.entry(key.clone()).or_insert_with(|| Waiters::new(now));
-        waiters.release(held_for, Message::fresh(), now)
+        let message = waiters.release(held_for, Message::fresh(), now);
+        if let Some(wakes) = keys.wakes.get(key) {
+            wakes.notify_one();
+        }
+        message
     }
 
     /// Records the number of connections that got an announcement, with this client's own.
@@ -183,7 +188,6 @@ impl Hints {
             }
             is_used || has_room
         });
-        drop(keys);
         self.wanted.send_if_modified(|wanted| {
             let has_unused = wanted.iter().any(|key| !used.contains(key));
             if has_unused {
@@ -191,6 +195,7 @@ impl Hints {
             }
             has_unused
         });
+        drop(keys);
     }
 }
 
@@ -284,6 +289,18 @@ mod tests {
             assert_eq!(hints.release(&key, MOMENT, timers_now()).is_some(), is_contended);
         }
         drop(subscription);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_own_release_wakes_the_subscriber() {
+        let (hints, key) = (hints(), LockKey::from("k"));
+        let subscription = hints.subscribe(&key);
+        for (listeners, is_announced) in [(2, true), (1, false)] {
+            hints.set_listeners(&key, listeners);
+            assert_eq!(hints.release(&key, MOMENT, timers_now()).is_some(), is_announced);
+            let hint = tokio::time::timeout(MOMENT, subscription.next_hint()).await;
+            assert_eq!(hint.ok(), Some(Hint::Retry), "{listeners}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

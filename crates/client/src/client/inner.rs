@@ -119,7 +119,7 @@ impl Inner {
         }
         // The next waiter of this client can send requests from now on.
         self.renewer.forget(hold);
-        let ttl = whole_millis(end.since(now) + Duration::from_millis(1)).min(self.longest_ttl);
+        let ttl = whole_millis(end.since(now).saturating_add(Duration::from_millis(1))).min(self.longest_ttl);
         let extended = self.extend_once((&hold.key, &hold.value), ttl, hold.valid_until()).await;
         hold.lose(LossCause::Closed);
         extended.map(drop)

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::error::NotAcquired;
 use super::guard::Guard;
 use super::{Client, whole_millis};
 use crate::redlock::{LockKey, slot_key};
+use crate::time::Boottime;
 
 /// Maximum number of slots, as in an operator.
 const MAX_SLOTS: u32 = 100;
@@ -159,7 +160,7 @@ impl Lock {
     pub async fn try_acquire(self) -> Result<Guard, NotAcquired> {
         self.find_other_slots().await?;
         let taken = self.client.0.attempt_any(&self.target, whole_millis(self.ttl), Duration::ZERO).await?;
-        let guard = self.client.guard(taken.lock, &taken.grant, None)?;
+        let guard = self.client.guard(taken.lock, &taken.grant)?;
         self.checked(guard).await
     }
 
@@ -175,7 +176,7 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future releases its keys, and leaves the queue.
     pub async fn acquire(self) -> Result<Guard, NotAcquired> {
-        let (ttl, inner) = (whole_millis(self.ttl), &self.client.0);
+        let inner = &self.client.0;
         let begun = inner.clock.boottime();
         self.find_other_slots().await?;
         let turn = tokio::select! {
@@ -184,10 +185,34 @@ impl Lock {
             turn = timeout(self.wait, inner.local_queue.wait(&self.target.key)) => turn,
         };
         let Ok(turn) = turn else { return Err(NotAcquired::HeldByOther { refusals: 0, longest: None }) };
-        let taken = inner.attempts(&self.target, ttl, (begun, begun + self.wait)).await?;
+        let guard = self.granted(begun, begun + self.wait).await?;
         // The next caller of a lock with slots need not wait for this holder.
-        let guard = self.client.guard(taken.lock, &taken.grant, self.target.is_exclusive().then_some(turn))?;
-        self.checked(guard).await
+        if self.target.is_exclusive() {
+            guard.keep_turn(turn);
+        }
+        Ok(guard)
+    }
+
+    /// Repeats attempts until one is granted and checked, or the deadline has passed.
+    async fn granted(&self, begun: Boottime, deadline: Boottime) -> Result<Guard, NotAcquired> {
+        let (ttl, inner) = (whole_millis(self.ttl), &self.client.0);
+        loop {
+            let taken = inner.attempts(&self.target, ttl, (begun, deadline)).await?;
+            let guard = self.client.guard(taken.lock, &taken.grant)?;
+            let error = match self.checked(guard).await {
+                Err(error) if error.is_transient() && error != NotAcquired::OtherSlots => error,
+                checked => return checked,
+            };
+            let left = deadline.since(inner.clock.boottime());
+            if left.is_zero() {
+                return Err(error);
+            }
+            tokio::select! {
+                biased;
+                () = inner.closing.closed() => return Err(NotAcquired::Closed),
+                () = sleep(inner.retry.min(left)) => {}
+            }
+        }
     }
 }
 

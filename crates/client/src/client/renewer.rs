@@ -21,7 +21,7 @@ const RENEW_AFTER: u32 = 3;
 const RETRY_AFTER: u32 = 12;
 /// Maximum duration of one sleep.
 ///
-/// Tokio's clock stands still while the machine is suspended, and a loss must be reported soon after.
+/// Tokio's clock stands still while the machine is suspended. A renewal or the report of a loss must follow soon after.
 const MAX_SLEEP: Duration = Duration::from_millis(250);
 
 /// One hold.
@@ -54,6 +54,15 @@ impl Hold {
 
     pub(super) fn is_lost(&self) -> bool {
         self.lost.get().is_some()
+    }
+
+    /// Keeps the turn until the hold ends.
+    pub(super) fn keep_turn(&self, turn: Turn) {
+        let mut kept = locked(&self.turn);
+        // The end of the hold sets `lost` first and takes the turn then, so an ended hold keeps none.
+        if !self.is_lost() {
+            *kept = Some(turn);
+        }
     }
 
     /// Ends the hold: wakes waiting tasks, and gives the turn to the next caller.
@@ -113,12 +122,7 @@ impl Renewer {
     }
 
     /// Registers a hold for renewal.
-    pub(super) fn keep(
-        &self,
-        (key, value, ttl): (LockKey, LockValue, Duration),
-        grant: &Grant,
-        turn: Option<Turn>,
-    ) -> Arc<Hold> {
+    pub(super) fn keep(&self, (key, value, ttl): (LockKey, LockValue, Duration), grant: &Grant) -> Arc<Hold> {
         let mut table = locked(&self.table);
         table.next += 1;
         let number = table.next;
@@ -132,7 +136,7 @@ impl Renewer {
             valid_until: AtomicU64::new(0),
             lost: OnceLock::new(),
             lost_notify: Notify::new(),
-            turn: Mutex::new(turn),
+            turn: Mutex::new(None),
         });
         hold.set_valid_until(grant.valid_until);
         let due = grant.started + ttl / RENEW_AFTER;
@@ -205,11 +209,11 @@ impl Renewer {
                 self.renew(&redlock, &members, due).await;
                 continue;
             }
-            let pause = self.next().map_or(Duration::from_secs(3600), |at| at.since(now));
+            let pause = self.next().map_or(Duration::from_secs(3600), |at| at.since(now).min(MAX_SLEEP));
             tokio::select! {
                 biased;
                 () = self.earlier.notified() => {}
-                () = sleep(pause.min(Duration::from_secs(3600))) => {}
+                () = sleep(pause) => {}
             }
         }
     }

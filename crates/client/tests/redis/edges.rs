@@ -1,15 +1,16 @@
-//! Dropped guards, ends of clients and runtimes, and callbacks that panic.
+//! Dropped guards, ends of clients and runtimes, suspended machines, and callbacks that panic.
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redlock_client::test_util::FakeMembers;
+use redlock_client::test_util::{FakeMember, FakeMembers};
 use redlock_client::{Client, Event, Guard, NotAcquired};
 use redlock_engine::redlock::BoxFuture;
+use redlock_engine::time::{Boottime, Clock, Monotonic, UnixMillis};
 use redlock_engine::voting::{Connect, Machine, Stream};
 use tokio::time::{sleep, timeout};
 
@@ -116,6 +117,81 @@ async fn a_callback_that_panics_ends_no_renewal() {
     let client = builder.connect_on(members.machine()).await.unwrap();
     let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
     sleep(3 * TTL).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_wakes_a_waiter_of_the_same_client() {
+    let members = FakeMembers::start(3);
+    let builder = Client::builder(members.urls()).admit_at_once().retry(LONG);
+    let client = builder.connect_on(members.machine()).await.unwrap();
+    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let task = tokio::spawn(async move { client.lock("k").ttl(TTL).wait(LONG).acquire().await });
+    // The pause of the waiter is several seconds by then.
+    sleep(LONG / 2).await;
+    let _ = guard.release().await;
+    let woken = timeout(Duration::from_millis(50), task).await.expect("the release is a hint");
+    assert!(woken.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfinished_check_of_other_slots_is_repeated() {
+    let members = FakeMembers::start(3);
+    let (frozen, is_first) = (members.clone(), AtomicBool::new(true));
+    let builder = Client::builder(members.urls()).admit_at_once().on_event(move |event| {
+        // The check follows the first grant.
+        if matches!(event, Event::Acquired { .. }) && is_first.swap(false, Ordering::Relaxed) {
+            frozen[..2].iter().for_each(FakeMember::freeze);
+        }
+    });
+    let client = builder.connect_on(members.machine()).await.unwrap();
+    let task = tokio::spawn(async move { client.lock("k").ttl(TTL).wait(LONG).refuse_other_slots().acquire().await });
+    sleep(Duration::from_millis(500)).await;
+    assert!(!task.is_finished(), "there is time left");
+    members[..2].iter().for_each(FakeMember::thaw);
+    let guard = task.await.unwrap().unwrap();
+    assert!(guard.is_held() && members.holders("k") >= 2);
+}
+
+/// A clock whose boot time jumps by these seconds, as after a suspend.
+struct SuspendedClock(Arc<dyn Clock>, AtomicU64);
+
+impl Clock for SuspendedClock {
+    fn boottime(&self) -> Boottime {
+        self.0.boottime() + Duration::from_secs(self.1.load(Ordering::Relaxed))
+    }
+
+    fn monotonic(&self) -> Monotonic {
+        self.0.monotonic()
+    }
+
+    fn wall(&self) -> UnixMillis {
+        self.0.wall()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_renewed_soon_after_a_suspend() {
+    let members = FakeMembers::start(3);
+    let Machine { clock, network } = members.machine();
+    let clock = Arc::new(SuspendedClock(clock, AtomicU64::new(0)));
+    let machine = Machine { clock: Arc::clone(&clock) as Arc<dyn Clock>, network };
+    let client = Client::builder(members.urls()).admit_at_once().connect_on(machine).await.unwrap();
+    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    sleep(Duration::from_millis(100)).await;
+    clock.1.store(TTL.as_secs() * 3 / 4, Ordering::Relaxed);
+    assert!(guard.is_held(), "a quarter of the time to live is left");
+    // On tokio's clock the renewal would be due after a third of the time to live.
+    sleep(TTL * 3 / 10).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn extreme_settings_cause_no_panic() {
+    let members = FakeMembers::start(1);
+    let builder = Client::builder(members.urls()).admit_at_once().retry(Duration::MAX).node_timeout(Duration::MAX);
+    let client = builder.connect_on(members.machine()).await.unwrap();
+    let guard = timeout(LONG, client.election("k").campaign()).await.expect("its counter is restored").unwrap();
     assert!(guard.is_held());
 }
 

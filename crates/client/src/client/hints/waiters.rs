@@ -187,11 +187,11 @@ impl Waiters {
 
     /// The announcement of a release by this client.
     ///
-    /// `None` if it is unlikely that a client waits.
+    /// `None` if it is unlikely that another client waits. A waiting caller of this client gets a hint in each case.
     pub(super) fn release(&mut self, held_for: Duration, fresh: i64, now: Instant) -> Option<Message> {
         self.is_ours = true;
         let is_due = self.is_contended || held_for >= ANNOUNCE_INTERVAL || now >= self.announced + ANNOUNCE_INTERVAL;
-        is_due.then(|| {
+        let message = is_due.then(|| {
             self.queue.retain(|(_, announced_at)| now < *announced_at + LINGER);
             let message = self.queue.pop_front().map_or(Message::released(fresh), |(ticket, _)| Message::Next(ticket));
             (self.last, self.announced) = (message.number(), now);
@@ -199,7 +199,10 @@ impl Waiters {
             // Deliveries of this client's own announcement are ignored.
             self.confirmations = usize::MAX / 2;
             message
-        })
+        });
+        let hint = if matches!(message, Some(Message::Next(_))) { Hint::OtherFirst } else { Hint::Retry };
+        self.hint = self.has_subscriber.then_some(hint);
+        message
     }
 
     /// Records the number of other clients that got an announcement.

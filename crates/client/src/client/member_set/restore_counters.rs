@@ -36,7 +36,7 @@ impl MemberSet {
             return Some(first);
         }
         let mut counters = self.counters(node_timeout).await;
-        let patience = PATIENCE.max(2 * node_timeout);
+        let patience = PATIENCE.max(node_timeout.saturating_mul(2));
         for (index, opens) in lacking.into_iter().filter(|(_, opens)| *opens <= now) {
             self.restore_one(index, now.since(opens) >= patience, &mut counters, node_timeout).await;
         }

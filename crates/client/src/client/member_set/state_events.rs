@@ -47,6 +47,6 @@ impl MemberSet {
 
     /// The time until the next process can vote.
     pub(super) fn due(&self) -> Option<Duration> {
-        Some(self.state().due?.since(self.clock.monotonic()) + Duration::from_millis(1))
+        Some(self.state().due?.since(self.clock.monotonic()).saturating_add(Duration::from_millis(1)))
     }
 }

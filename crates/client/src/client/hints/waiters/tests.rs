@@ -29,6 +29,23 @@ fn a_majority_confirms_a_release_and_its_sender_ignores_it() {
 }
 
 #[test]
+fn an_own_release_is_a_hint_for_the_own_caller() {
+    let now = timers_now();
+    let mut waiters = Waiters::new(now);
+    waiters.release(MOMENT, 1, now);
+    assert_eq!(waiters.take_hint(), None, "no caller waits");
+    waiters.subscribe(1);
+    assert!(waiters.release(MOMENT, 1, now).is_some());
+    assert_eq!(waiters.take_hint(), Some(Hint::Retry));
+    waiters.set_listeners(0);
+    assert!(waiters.release(MOMENT, 1, now).is_none());
+    assert_eq!(waiters.take_hint(), Some(Hint::Retry), "also without an announcement");
+    waiters.on_message(Message::Waiting(OTHER), 1, now);
+    assert_eq!(waiters.release(MOMENT, 1, now), Some(Message::Next(OTHER)));
+    assert_eq!(waiters.take_hint(), Some(Hint::OtherFirst), "another client has waited too");
+}
+
+#[test]
 fn a_release_is_announced_where_others_may_wait() {
     let now = timers_now();
     let mut waiters = Waiters::new(now);
