@@ -63,6 +63,8 @@ struct World {
     creations: usize,
     /// The number of first creations that succeed but are answered with an error.
     unanswered: usize,
+    /// Time between a creation and its answer.
+    creation_delay: Duration,
     /// The kind that the user can neither list nor watch.
     forbidden: Option<&'static str>,
 }
@@ -95,6 +97,7 @@ impl ApiServer {
             stepped_down: None,
             creations: 0,
             unanswered: 0,
+            creation_delay: Duration::ZERO,
             forbidden: None,
         };
         let world = Arc::new(Mutex::new(world));
@@ -104,7 +107,7 @@ impl ApiServer {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                let app = Router::new().fallback(answer).with_state(state.clone());
+                let app = Router::new().fallback(answer_in_time).with_state(state.clone());
                 tokio::select! {
                     served = axum::serve(listener, app) => served.unwrap(),
                     () = renew(state) => {}
@@ -151,6 +154,11 @@ impl ApiServer {
     /// Lets this number of first creations succeed with a lost answer.
     pub(crate) fn lose_answers(&self, creations: usize) {
         self.world.lock().unwrap().unanswered = creations;
+    }
+
+    /// Delays the answer to each later creation. The claim exists before.
+    pub(crate) fn delay_creations(&self, delay: Duration) {
+        self.world.lock().unwrap().creation_delay = delay;
     }
 
     /// Forbids to list and watch a kind, which is named as in paths.
@@ -326,6 +334,17 @@ async fn renew(world: Shared) {
             world.change(|claim| claim["status"]["validUntil"] = json!(until));
         }
     }
+}
+
+/// Answers a creation after its delay, and other requests at once.
+async fn answer_in_time(State(world): State<Shared>, request: Request) -> Response {
+    let is_creation = *request.method() == Method::POST && request.uri().path().contains("/distributedlocks");
+    let response = answer(State(world.clone()), request).await;
+    let delay = world.lock().unwrap().creation_delay;
+    if is_creation {
+        sleep(delay).await;
+    }
+    response
 }
 
 async fn answer(State(world): State<Shared>, request: Request) -> Response {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     api::{ApiServer, NONCE, Operator, TOKEN, TTL},
-    processes::{LOCK, Place, now, until},
+    processes::{LOCK, Place, now, signal, until},
     servers::{Servers, urls},
 };
 
@@ -156,6 +156,18 @@ fn a_claim_whose_creation_had_no_answer_is_deleted() {
     assert_eq!(output.status.code(), Some(125), "{errors}");
     assert!(errors.contains("the API server does not answer"), "{errors}");
     assert!(server.creations() > 1 && server.claim().is_none() && !place.folder.join("ran").exists());
+}
+
+/// The API server has created the claim, and a signal comes before its answer.
+#[test]
+fn a_signal_during_the_creation_leaves_no_claim() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.delay_creations(Duration::from_secs(60));
+    let mut child = run(&place, &server, &[], "touch ran").spawn().unwrap();
+    until("the claim exists", || server.creations() > 0);
+    signal(child.id(), "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert!(server.claim().is_none() && !place.folder.join("ran").exists());
 }
 
 /// The API server answers again within the time of `--wait`.

@@ -18,4 +18,5 @@ mod screen;
 mod self_signed;
 mod servers;
 mod shifted;
+mod terminal;
 mod usage;

@@ -306,7 +306,7 @@ fn a_grace_that_leaves_no_time_is_refused_before_any_lock() {
     let output = place.output(&servers, &["--grace", "2s"], &["true"]);
     assert_eq!(output.status.code(), Some(125));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("--grace 2s is too long") && said.contains("at most 1500ms"), "{said}");
+    assert!(said.contains("--grace 2s is too long") && said.contains("at most 1450ms"), "{said}");
 }
 
 #[test]
@@ -317,25 +317,4 @@ fn input_and_output_are_those_of_the_command() {
     child.stdin.take().unwrap().write_all(b"hello").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.stdout, b"HELLO");
-}
-
-/// The command reads from the terminal, and the shell has the terminal afterwards.
-#[test]
-fn a_command_reads_the_terminal_and_gives_it_back() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let run = format!(
-        "{} run --direct --admit-at-once --members {} --lock {LOCK} -- sh -c 'read line; echo got $line'; echo code $?; read more; echo after $more",
-        env!("CARGO_BIN_EXE_redlock"),
-        servers.urls(),
-    );
-    let mut script = Command::new("script");
-    script.args(["-qec", &run, "/dev/null"]).current_dir(&place.folder);
-    let mut child =
-        script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("`script` of util-linux is needed");
-    child.stdin.as_mut().unwrap().write_all(b"one\ntwo\n").unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    for wanted in ["got one", "code 0", "after two"] {
-        assert!(text.contains(wanted), "{wanted} in {text:?}");
-    }
 }

@@ -181,7 +181,8 @@ impl Supervision {
                     }
                     Some(event) => self.handle(event),
                     None => {
-                        self.guard.kill_descendants().await;
+                        let left = self.kill.since(SystemClock.boottime());
+                        self.guard.kill_descendants(left).await;
                         return Outcome::of(self.why, self.status);
                     }
                 },

@@ -129,10 +129,10 @@ pub(super) async fn take(
 fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
     match error {
         NotAcquired::HeldByOther { .. } => NotHeld::NotAcquired(format!("lock {} is taken: {error}", args.lock)),
-        NotAcquired::NoQuorum { .. } => NotHeld::NotAnswered(format!("lock {} was not acquired: {error}", args.lock)),
-        NotAcquired::Expired | NotAcquired::CountersApart | NotAcquired::Waiting { .. } => {
-            NotHeld::NotAnswered(format!("lock {} was not acquired: {error}", args.lock))
-        }
+        NotAcquired::NoQuorum { .. }
+        | NotAcquired::Expired
+        | NotAcquired::CountersApart
+        | NotAcquired::Waiting { .. } => NotHeld::NotAnswered(format!("lock {} was not acquired: {error}", args.lock)),
         NotAcquired::OtherSlots => {
             let slots = args.slots.map_or("without --slots".to_owned(), |slots| format!("with --slots {slots}"));
             NotHeld::Failed(anyhow!(

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use crate::console;
 use crate::hold::exit::{self, Outcome};
-use crate::hold::{LockArgs, Signals, block_on, take};
+use crate::hold::{LONGEST_SLEEP, LockArgs, Signals, block_on, take};
+use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// The lock that is held.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,9 +43,10 @@ async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
         "lock {} is held by {} with token {} until this is stopped",
         held.lock, held.holder, held.token
     ));
+    let ends_at = args.lock.max_hold.map(|most| SystemClock.boottime() + most.get());
     let max_hold = async {
-        match args.lock.max_hold {
-            Some(most) => tokio::time::sleep(most.get()).await,
+        match ends_at {
+            Some(end) => sleep_until(end).await,
             None => std::future::pending().await,
         }
     };
@@ -58,5 +60,31 @@ async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
     match ended {
         Some(end) => Ok(Some(Outcome::Ended { end, has_command: false })),
         None => released.map(|()| None),
+    }
+}
+
+/// Sleeps until this time. A suspend of the machine counts.
+async fn sleep_until(end: Boottime) {
+    loop {
+        let left = end.since(SystemClock.boottime());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// During a suspend tokio's clock and the boot clock differ, as in this test.
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_hold_is_measured_by_the_boot_clock() {
+        let end = SystemClock.boottime() + Duration::from_millis(30);
+        sleep_until(end).await;
+        assert!(SystemClock.boottime() >= end);
     }
 }

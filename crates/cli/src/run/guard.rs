@@ -141,7 +141,12 @@ impl<'a> Guard<'a> {
             return self.continue_after_stop(pid);
         };
         if let Some(run_group) = self.args.terminal {
-            terminal::take_back(pid, run_group);
+            if self.state.is_killing() {
+                // A job of an interactive shell outlives the shell, and the terminal takes time.
+                process_tree::signal_children(Signal::KILL)?;
+            }
+            let left = self.state.wakes_at().unwrap_or_default().since(now());
+            terminal::take_back(pid, run_group, left);
         }
         self.send(GuardEvent::Ended(status));
         self.handle(Input::CommandEnded)?;

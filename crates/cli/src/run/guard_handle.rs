@@ -141,10 +141,11 @@ impl GuardHandle {
         let _ = timeout(LEAVE, gone).await;
     }
 
-    /// Kills all descendants after the death of the guard.
-    pub(super) async fn kill_descendants(self) {
+    /// Kills all descendants after the death of the guard, with this time left before the deadline.
+    pub(super) async fn kill_descendants(self, left: Duration) {
+        let _ = process_tree::signal_children(Signal::KILL);
         if let (true, Some(command)) = (self.has_terminal, self.command) {
-            terminal::take_back(command, getpgrp().as_raw_nonzero().get());
+            terminal::take_back(command, getpgrp().as_raw_nonzero().get(), left);
         }
         loop {
             let _ = process_tree::signal_children(Signal::KILL);

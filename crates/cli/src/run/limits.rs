@@ -43,9 +43,14 @@ impl Limits {
     /// # Errors
     /// If the grace is too long or the `ttl` is too short. The error has the numbers that are possible.
     pub(super) fn new(asked: Option<GoDuration>, ttl: GoDuration, source: Source) -> Result<Self, LimitError> {
-        let reserve = reserve(ttl.get());
+        let lasts = match source {
+            Source::Outer { left } => ttl.get().min(left),
+            Source::Members | Source::Status { .. } => ttl.get(),
+        };
+        let reserve = reserve(lasts);
         let most = match source {
-            Source::Members => ttl.get() / 2,
+            // A short `ttl` has a larger reserve, which leaves less for the grace.
+            Source::Members => (ttl.get() / 2).saturating_sub(reserve.saturating_sub(ttl.get() / 20)),
             Source::Status { skew } => {
                 let least = skew * SKEWS_PER_TTL;
                 if ttl.get() < least {
@@ -105,6 +110,18 @@ mod tests {
         assert!(Limits::new(Some(seconds(5)), seconds(10), Source::Members).is_ok());
     }
 
+    /// The least reserve is more than a twentieth of a `ttl` below 4 s.
+    #[test]
+    fn a_short_ttl_leaves_time_beside_grace_and_reserve() {
+        let most = |ttl| Limits::new(None, GoDuration::from_millis(ttl), Source::Members).unwrap().grace * 2;
+        let expected = [(300, 0), (1_000, 350), (3_000, 1_450), (4_000, 2_000), (20_000, 10_000), (60_000, 30_000)];
+        for (ttl, millis) in expected {
+            assert_eq!(most(ttl), Duration::from_millis(millis), "{ttl}");
+        }
+        let text = Limits::new(Some(seconds(2)), seconds(3), Source::Members).unwrap_err().to_string();
+        assert!(text.contains("at most 1450ms"), "{text}");
+    }
+
     #[test]
     fn a_ttl_that_the_skew_eats_up_is_refused() {
         let text = Limits::new(None, seconds(7), STATUS).unwrap_err().to_string();
@@ -118,6 +135,17 @@ mod tests {
         assert_eq!(Limits::new(None, seconds(10), outer).unwrap().grace, Duration::from_secs(1));
         let text = Limits::new(Some(seconds(3)), seconds(10), outer).unwrap_err().to_string();
         assert!(text.contains("only 4s left"), "{text}");
+    }
+
+    #[test]
+    fn the_reserve_of_a_nested_command_is_of_what_is_left() {
+        let reserve = |millis| {
+            let left = Duration::from_millis(millis);
+            Limits::new(None, seconds(10), Source::Outer { left }).unwrap().reserve
+        };
+        assert_eq!(reserve(1_000), Duration::from_millis(200));
+        assert_eq!(reserve(6_000), Duration::from_millis(300));
+        assert_eq!(reserve(60_000), Duration::from_millis(500), "an agent can have a longer ttl");
     }
 
     #[test]

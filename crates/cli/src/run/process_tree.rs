@@ -7,7 +7,7 @@
 use std::{fs, io};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process, set_child_subreaper, waitid};
 
 use crate::hold::exit::CommandStatus;
 
@@ -35,19 +35,32 @@ fn pid(text: &str) -> Option<Pid> {
 }
 
 fn all_with_this_parent() -> io::Result<Vec<Pid>> {
-    let own = getpid().as_raw_nonzero().to_string();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(pid) else { continue };
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The name of the program is in parentheses and can contain any character.
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-        if parent == Some(own.as_str()) {
+        if parent_of(pid) == Some(getpid()) {
             found.push(pid);
         }
     }
     Ok(found)
+}
+
+fn parent_of(process: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // The name of the program is in parentheses and can contain any character.
+    pid(stat.rsplit(')').next()?.split_whitespace().nth(1)?)
+}
+
+/// Whether a process is below this one. A process that ended counts until it is reaped.
+pub(super) fn is_descendant(process: Pid) -> bool {
+    std::iter::successors(parent_of(process), |parent| parent_of(*parent)).any(|parent| parent == getpid())
+}
+
+/// Whether a child of this process is in this process group.
+pub(super) fn has_child_in(group: Pid) -> bool {
+    let is_in_group = |child: Pid| getpgid(Some(child)).is_ok_and(|of| of == group);
+    children().is_ok_and(|children| children.into_iter().any(is_in_group))
 }
 
 /// Sends a signal to each child.

@@ -60,7 +60,7 @@ struct Claimant<'a> {
     client: Client,
     locks: Api<DistributedLock>,
     wanted: DistributedLock,
-    /// The claim exists, or can exist because a creation had no answer.
+    /// The claim exists, or can exist because a creation has no answer yet.
     can_exist: bool,
     /// When the wait ends. `None`: never.
     deadline: Option<Boottime>,
@@ -153,17 +153,20 @@ impl Claimant<'_> {
     /// After a creation without a reply it repeats the request with the same name, so there is never a second claim.
     async fn create(&mut self, progress: &mut Progress) -> Result<DistributedLock, NotHeld> {
         loop {
+            // A signal can end this request after the API server created the claim.
+            let before = std::mem::replace(&mut self.can_exist, true);
             let created = match request(self.locks.create(&PostParams::default(), &self.wanted)).await {
                 // Only this process uses this name, so an earlier request created the claim. The client of kube also repeats requests.
                 Err(RequestError::Conflict) => request(self.locks.get(&self.wanted.name_any())).await,
+                Err(error @ (RequestError::Refused(_) | RequestError::Gone)) => {
+                    self.can_exist = before;
+                    Err(error)
+                }
                 created => created,
             };
             match created {
-                Ok(claim) => {
-                    self.can_exist = true;
-                    return Ok(claim);
-                }
-                Err(RequestError::Unknown(_)) => self.can_exist = true,
+                Ok(claim) => return Ok(claim),
+                Err(RequestError::Unknown(_)) => {}
                 Err(error) => return Err(NotHeld::Failed(self.refused(&error))),
             }
             self.pause(progress).await?;
