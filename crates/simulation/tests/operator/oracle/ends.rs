@@ -7,6 +7,7 @@ use crate::world::World;
 use redlock_simulation::kube::api::{Change, Entry, Kind};
 
 use super::quorum_of;
+use super::reach::Granted;
 
 /// Maximum error of a replica's reading of the API server's clock, in microseconds.
 const CLOCKS: i64 = 1_500_000;
@@ -35,9 +36,12 @@ impl World {
         let nonce = before["holder"]["nonce"].as_str().unwrap_or_default();
         let holder = serde_json::from_value(before["holder"].clone()).ok();
         let place = holder.map(|holder| quorum_of(&holder));
-        if let Some((granted, place)) =
-            self.oracle.times.granted(nonce).cloned().zip(place.clone()).filter(|_| reason == "Expired")
-        {
+        let valid_until = serde_json::from_value(before["validUntil"].clone()).ok();
+        let valid_until = valid_until.map(|until| self.true_micros(&until));
+        // A request that outlives its caller can publish a grant after its validity. It was never usable.
+        let was_usable = |granted: &Granted| valid_until.is_none_or(|until| until > granted.at.0 as i64);
+        let granted = self.oracle.times.granted(nonce).cloned().filter(was_usable);
+        if let Some((granted, place)) = granted.zip(place.clone()).filter(|_| reason == "Expired") {
             let votes = |field: &str| before[field].as_u64().and_then(|votes| usize::try_from(votes).ok());
             let (yes, of) = (votes("votesGranted").unwrap_or_default(), votes("memberCount").unwrap_or_default());
             self.judge_loss(name, &place, &granted, of / 2 + 1 + (of - yes));
