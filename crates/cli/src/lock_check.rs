@@ -4,19 +4,18 @@
 //! the operator deletes the claim by `maxHold` and `ttlAfterFinished`.
 
 use std::io::Write as _;
-use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::wait::await_condition;
-use kube::runtime::watcher;
 use kube::{Api, Client};
 use redlock_api::DistributedLock;
 use redlock_api::conditions::{LockCondition, is_true};
 use redlock_engine::time::{Clock as _, SystemClock};
 use serde_json::json;
+
+use crate::hold::Watched;
 
 /// Maximum time from the deletion of the claim to its end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -86,14 +85,10 @@ async fn until_held(
     name: &str,
     limit: Duration,
 ) -> anyhow::Result<(String, i64, String)> {
-    let (mut last, only) = (None, watcher::Config::default().fields(&format!("metadata.name={name}")));
+    let (mut last, mut watched) = (None, Watched::new(locks, name));
     let watching = async {
-        let mut changes = pin!(watcher(locks.clone(), only).filter_map(async |event| match event {
-            Ok(watcher::Event::Apply(lock) | watcher::Event::InitApply(lock)) => Some(Ok(lock)),
-            Ok(_) => None,
-            Err(error) => Some(Err(error)),
-        }));
-        while let Some(lock) = changes.try_next().await? {
+        loop {
+            let Some(lock) = watched.event().await? else { continue };
             let status = lock.status.clone().unwrap_or_default();
             if is_true(&status.conditions, LockCondition::Held)
                 && let (Some(holder), Some(token)) = (&status.holder, status.fencing_token)
@@ -102,7 +97,6 @@ async fn until_held(
             }
             last = Some(lock);
         }
-        bail!("the watch of the lock has ended")
     };
     match tokio::time::timeout(limit, watching).await {
         Ok(result) => result,

@@ -5,6 +5,14 @@ use super::*;
 
 struct Wakes(AtomicUsize);
 
+impl Wakes {
+    /// A waker, and the number of its wakes.
+    fn counted() -> (Arc<Self>, Waker) {
+        let wakes = Arc::new(Self(AtomicUsize::new(0)));
+        (Arc::clone(&wakes), Waker::from(wakes))
+    }
+}
+
 impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -13,8 +21,7 @@ impl Wake for Wakes {
 
 #[test]
 fn nobody_is_woken_before_something_can_be_decided() {
-    let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&wakes));
+    let (wakes, waker) = Wakes::counted();
     let mut cx = Context::from_waker(&waker);
     let answers = RoundAnswers::of(5, 3);
     let mut slots: Vec<_> = (0..5).map(|index| answers.slot(index)).collect();
@@ -50,8 +57,7 @@ fn an_answer_that_is_a_future_is_polled_with_the_others() {
 /// A task polls the round without a wake if it also waits for something else.
 #[test]
 fn an_answer_that_was_taken_early_counts_for_the_first_wake() {
-    let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&wakes));
+    let (wakes, waker) = Wakes::counted();
     let mut cx = Context::from_waker(&waker);
     let answers = RoundAnswers::of(3, 2);
     let mut slots: Vec<_> = (0..3).map(|index| answers.slot(index)).collect();
@@ -67,8 +73,7 @@ fn an_answer_that_was_taken_early_counts_for_the_first_wake() {
 
 #[test]
 fn a_future_that_was_ready_counts_for_the_first_wake() {
-    let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&wakes));
+    let (wakes, waker) = Wakes::counted();
     let mut cx = Context::from_waker(&waker);
     let answers = RoundAnswers::of(3, 2);
     let (one, other, _frozen) = (answers.slot(0), answers.slot(1), answers.slot(2));
