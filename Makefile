@@ -7,7 +7,7 @@ MINUTES ?= 30
 DEMO    ?= $(filter demo,$(MAKECMDGOALS))
 BINARY  ?= target/$(if $(DEMO),$(if $(wildcard target/debug/redlock),debug,quick),debug)/redlock
 # Suites that measure need an optimized operator, and optimized tests.
-OPTIMIZED := $(if $(filter failover gate scale sizing tenants,$(ONLY) $(SUITE)),--config dev/optimized.toml)
+OPTIMIZED := $(if $(filter failover gate latency scale sizing tenants,$(ONLY) $(SUITE)),--config dev/optimized.toml)
 PROFILE := $(word 2,$(subst /, ,$(BINARY)))
 # With CLUSTER=kind, dev/kind.sh makes a cluster, which is then used like an external one.
 ifeq ($(CLUSTER),kind)

@@ -31,7 +31,7 @@ fi
 step "End-to-end tests, suite $SUITE"
 # The build comes first, because a build during the tests would distort the measured times.
 # The Makefile has the same list of suites that measure.
-case $SUITE in failover | gate | scale | sizing | tenants) ;; *) OPTIMIZED=() ;; esac
+case $SUITE in failover | gate | latency | scale | sizing | tenants) ;; *) OPTIMIZED=() ;; esac
 cargo build "${OPTIMIZED[@]}" --workspace --locked --quiet --test e2e
 export JUNIT=${JUNIT:-$LOCAL/log/junit-$SUITE.xml}
 exec cargo test "${OPTIMIZED[@]}" --workspace --locked --quiet --test e2e -- "$SUITE" "${@:2}"

@@ -155,7 +155,7 @@ fi
 run "cluster and operator" finished cluster
 # Cargo lets the suite and the next build wait for each other, so the suite starts some seconds before the build.
 background suite
-# The end-to-end tests measure times, and leave the cores idle for half of their own. So all later steps have a lower priority.
+# The end-to-end tests have time limits, and leave the cores idle for half of their time. Therefore all later steps have a lower priority.
 renice --priority 10 $$ >/dev/null
 if command -v shellcheck >/dev/null; then
   run "shell scripts" shell_scripts

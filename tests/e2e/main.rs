@@ -48,6 +48,7 @@ mod suite_edges;
 mod suite_failover;
 mod suite_gate;
 mod suite_install;
+mod suite_latency;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
@@ -66,6 +67,7 @@ use tokio::runtime::Runtime;
 /// Suites by name.
 const SUITES: &[(&str, &[Test])] = &[
     ("main", suite_main::TESTS),
+    ("latency", suite_latency::TESTS),
     ("quorum", suite_quorum::TESTS),
     ("lock", suite_lock::TESTS),
     ("edges", suite_edges::TESTS),

@@ -5,7 +5,6 @@ mod claims;
 mod elections;
 mod foreign_holders;
 mod generated_specs;
-mod latency;
 mod master_killed;
 mod operator_killed;
 mod quorum_starts;
@@ -25,8 +24,6 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere quorum_starts::a_quorum_starts_closed_and_opens_late,
     anywhere claims::a_second_claim_waits_for_the_first,
     anywhere script::the_script_of_the_quick_start_works_when_pasted,
-    anywhere latency::a_claim_is_held_within_a_tenth_of_a_second,
-    anywhere latency::the_next_claim_follows_a_release_within_a_tenth_of_a_second,
     local elections::a_single_pod_leads_and_the_next_follows_in_three_seconds,
     anywhere foreign_holders::a_client_outside_and_a_claim_exclude_each_other,
     local master_killed::a_killed_master_is_fenced_while_the_lock_is_held_throughout,
