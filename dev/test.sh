@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs all checks: lints, documentation, all tests, and the end-to-end suite on the
-# local cluster. At the end it prints a summary. The first failure is the end. The
-# end-to-end tests take longest and leave the cores idle for half of their time, so they
-# start as soon as they can, and most other steps run beside them.
+# local cluster. At the end it prints a summary. The first failure is the end. Tests that
+# wait for most of their time run in the background, and builds run beside them.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -117,14 +116,16 @@ lints() {
 program() { cargo build --workspace --locked --quiet --bin redlock --test e2e; }
 
 # Check that all test programs ran: those that tests/workspace.rs names, and tests/workspace.rs itself. Many tests wait most of their time, so
-# more of them run at once than there are cores.
-tests() {
+# more of them run at once than there are cores. This is a background job, so its output is in units.log.
+units() {
   local named run
-  RUST_TEST_THREADS=$((4 * $(nproc))) cargo test --workspace --locked 2>&1 | tee "$LOGS/tests.log" || return 1
+  RUST_TEST_THREADS=$((4 * $(nproc))) cargo test --workspace --locked || return 1
   named=$(($(sed -n 's/^const TEST_BINARIES: .*; \([0-9]*\)\].*/\1/p' tests/workspace.rs) + 1))
-  run=$(grep -c '^     Running' "$LOGS/tests.log")
+  run=$(grep -c '^     Running' "$LOGS/units.log")
   ((run == named)) || die "$run programs of tests have run, tests/workspace.rs names $named"
 }
+
+servers() { "$ROOT/dev/api-servers.sh" local; }
 
 # Each run takes the same seeds. The workflow `prove` runs 10,000.
 simulation() { cargo test "${OPTIMIZED[@]}" --workspace --locked --test operator; }
@@ -152,6 +153,11 @@ if command -v promtool >/dev/null; then
 else
   skip "alerts and dashboard" "there is no promtool here"
 fi
+if command -v go >/dev/null; then
+  run "module for Go" "$ROOT/dev/go.sh"
+else
+  skip "module for Go" "there is no Go here"
+fi
 run "cluster and operator" finished cluster
 # Cargo lets the suite and the next build wait for each other, so the suite starts some seconds before the build.
 background suite
@@ -170,13 +176,12 @@ fi
 run "clippy" lints
 run "library builds alone" library
 run "documentation" docs
-if command -v go >/dev/null; then
-  run "module for Go" "$ROOT/dev/go.sh"
-else
-  skip "module for Go" "there is no Go here"
-fi
 run "simulation of whole operators" simulation
 run "other tests compile" cargo test --workspace --locked --quiet --no-run
+background units
+if [[ ${CLUSTER:-local} == local ]]; then background servers; fi
+# These tests wait for most of their time, and the builds of the packages use the cores meanwhile.
+renice --priority 19 $$ >/dev/null
 if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" "$ROOT/dev/dockerfile.sh"
   run "release folder" release
@@ -194,10 +199,10 @@ else
   skip "image and release folder" "PACKAGING=0"
 fi
 run "end-to-end tests, suite main" finished suite
-run "unit, Redis and generated-file tests" tests
+run "unit, Redis and generated-file tests" finished units
 run "report in a browser" "$ROOT/dev/report-html.sh"
 if [[ ${CLUSTER:-local} == local ]]; then
-  run "API server of the cluster's version" "$ROOT/dev/api-servers.sh" local
+  run "API server of the cluster's version" finished servers
 else
   skip "API server of the cluster's version" "it is built for the local cluster"
 fi
