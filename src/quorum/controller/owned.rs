@@ -73,11 +73,8 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     let (cluster, kept) = (sources.cluster, &sources.memory.kept);
     let kept_before = kept.lock().get(&key_of(desired)).cloned();
     let wanted = digest(desired);
-    let is_kept = |found: &&K| {
-        let kept_before = kept_before.as_ref();
-        kept_before.is_some_and(|kept_before| kept_before.wanted == wanted && kept_before.is == digest(*found))
-            && has_notes(desired, found)
-    };
+    let was_wanted = kept_before.as_ref().is_some_and(|kept_before| kept_before.wanted == wanted);
+    let is_kept = |found: &&K| was_wanted && is_kept(kept, *found) && has_notes(desired, found);
     if live.as_ref().is_some_and(is_kept) {
         return Ok(None);
     }
@@ -96,10 +93,11 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
         Err(error) => return refused::<K>(&name, error).map(Some),
     };
     let changed = found.and_then(|found| found.resource_version()) != written.resource_version();
-    if changed && kept_before.is_some_and(|kept_before| kept_before.wanted == wanted) {
+    if changed && was_wanted {
         cluster.publish_event(QuorumEvent::Mended { kind: K::kind(&()).into_owned(), name }).await;
     }
-    kept.lock().insert(key_of(desired), Kept { wanted, is: digest(&written), uid: written.uid() });
+    let (is, version, uid) = (digest(&written), written.resource_version(), written.uid());
+    kept.lock().insert(key_of(desired), Kept { wanted, is, version, uid });
     Ok(None)
 }
 
@@ -118,9 +116,15 @@ pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, na
     Ok(false)
 }
 
-/// Whether the object is in the last state that the operator confirmed.
+/// Whether the object is in the last state that the operator confirmed. Each version of an object is compared once.
 pub(super) fn is_kept<K: Resource<DynamicType = ()> + Serialize>(kept: &Mutex<KeptObjects>, object: &K) -> bool {
-    kept.lock().get(&key_of(object)).is_some_and(|kept| kept.is == digest(object))
+    kept.lock().get_mut(&key_of(object)).is_some_and(|kept| {
+        let version = object.resource_version();
+        if kept.version != version && kept.is == digest(object) {
+            kept.version.clone_from(&version);
+        }
+        version.is_some() && kept.version == version
+    })
 }
 
 fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
@@ -273,6 +277,22 @@ mod tests {
         assert!(changed("/metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z")));
         assert!(changed("/spec", "ports", json!([{"port": 1}])));
         assert!(!changed("/spec", "loadBalancerIP", json!("192.0.2.1")), "a load balancer's controller writes it");
+    }
+
+    #[test]
+    fn each_version_of_an_object_is_compared_once() {
+        let version = |version: &str, cluster_ip: &str| {
+            service(json!({"metadata": {"name": "q-0", "resourceVersion": version}, "spec": {"clusterIP": cluster_ip}}))
+        };
+        let confirmed = version("7", "None");
+        let (is, version_7) = (digest(&confirmed), confirmed.resource_version());
+        let entry = Kept { wanted: is, is, version: version_7, uid: None };
+        let kept = Mutex::new(KeptObjects::from([(key_of(&confirmed), entry)]));
+        assert!(is_kept(&kept, &confirmed));
+        assert!(!is_kept(&kept, &version("8", "10.0.0.1")), "an edit");
+        assert!(is_kept(&kept, &version("9", "None")), "only the status differs");
+        let again = kept.lock()[&key_of(&confirmed)].version.clone();
+        assert_eq!(again.as_deref(), Some("9"), "the next reconciliation has nothing to compare");
     }
 
     #[test]
