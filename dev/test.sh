@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs all checks: lints, documentation, all tests, and the end-to-end suite on the
-# local cluster. At the end it prints a summary. The first failure is the end. Tests that
-# wait for most of their time run in the background, and builds run beside them.
+# local cluster. At the end it prints a summary. The first failure is the end. The
+# end-to-end tests take longest and leave the cores idle for half of their time, so they
+# start as soon as they can, and most other steps run beside them. The unit tests run alone,
+# because many of them have time limits, too.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -116,12 +118,12 @@ lints() {
 program() { cargo build --workspace --locked --quiet --bin redlock --test e2e; }
 
 # Check that all test programs ran: those that tests/workspace.rs names, and tests/workspace.rs itself. Many tests wait most of their time, so
-# more of them run at once than there are cores. This is a background job, so its output is in units.log.
-units() {
+# more of them run at once than there are cores.
+tests() {
   local named run
-  RUST_TEST_THREADS=$((4 * $(nproc))) cargo test --workspace --locked || return 1
+  RUST_TEST_THREADS=$((4 * $(nproc))) cargo test --workspace --locked 2>&1 | tee "$LOGS/tests.log" || return 1
   named=$(($(sed -n 's/^const TEST_BINARIES: .*; \([0-9]*\)\].*/\1/p' tests/workspace.rs) + 1))
-  run=$(grep -c '^     Running' "$LOGS/units.log")
+  run=$(grep -c '^     Running' "$LOGS/tests.log")
   ((run == named)) || die "$run programs of tests have run, tests/workspace.rs names $named"
 }
 
@@ -178,10 +180,7 @@ run "library builds alone" library
 run "documentation" docs
 run "simulation of whole operators" simulation
 run "other tests compile" cargo test --workspace --locked --quiet --no-run
-background units
 if [[ ${CLUSTER:-local} == local ]]; then background servers; fi
-# These tests wait for most of their time, and the builds of the packages use the cores meanwhile.
-renice --priority 19 $$ >/dev/null
 if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" "$ROOT/dev/dockerfile.sh"
   run "release folder" release
@@ -199,10 +198,10 @@ else
   skip "image and release folder" "PACKAGING=0"
 fi
 run "end-to-end tests, suite main" finished suite
-run "unit, Redis and generated-file tests" finished units
-run "report in a browser" "$ROOT/dev/report-html.sh"
 if [[ ${CLUSTER:-local} == local ]]; then
   run "API server of the cluster's version" finished servers
 else
   skip "API server of the cluster's version" "it is built for the local cluster"
 fi
+run "unit, Redis and generated-file tests" tests
+run "report in a browser" "$ROOT/dev/report-html.sh"
