@@ -29,7 +29,7 @@ ifneq ($(shell cargo --version >/dev/null 2>&1 && echo found),found)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup program build cluster image load deploy down status demo demo-clusters check layers test e2e prove bench book figures release clean distclean
+.PHONY: help up optimized setup program build cluster image load deploy down status demo demo-clusters check layers test e2e prove bench book figures release clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ ifeq ($(CLUSTER),local)
 	@echo 'Ready. To use it from this shell:'
 	@echo '  export KUBECONFIG=$(CURDIR)/.local/kubeconfig'
 endif
+
+# Prints Cargo's options for a suite. The script that runs the suite reads them.
+optimized:
+	@echo $(OPTIMIZED)
 
 ifeq ($(CLUSTER),local)
 setup: ## Bring what the cluster needs onto this machine (5 minutes the first time)

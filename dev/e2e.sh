@@ -30,8 +30,7 @@ if ((${#images[@]})); then
 fi
 step "End-to-end tests, suite $SUITE"
 # The build comes first, because a build during the tests would distort the measured times.
-# The Makefile has the same list of suites that measure.
-case $SUITE in failover | gate | latency | scale | sizing | tenants) ;; *) OPTIMIZED=() ;; esac
+read -ra OPTIMIZED < <(make --no-print-directory optimized SUITE="$SUITE")
 cargo build "${OPTIMIZED[@]}" --workspace --locked --quiet --test e2e
 export JUNIT=${JUNIT:-$LOCAL/log/junit-$SUITE.xml}
 exec cargo test "${OPTIMIZED[@]}" --workspace --locked --quiet --test e2e -- "$SUITE" "${@:2}"

@@ -110,7 +110,7 @@ pub(super) struct Kept {
     pub(super) wanted: Digest,
     /// The object in the reply of the API server.
     pub(super) is: Digest,
-    /// The last version of the object with that digest.
+    /// The `resourceVersion` of the last object that had this digest.
     pub(super) version: Option<String>,
     /// Its UID.
     pub(super) uid: Option<String>,

@@ -116,7 +116,7 @@ pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, na
     Ok(false)
 }
 
-/// Whether the object is in the last state that the operator confirmed. Each version of an object is compared once.
+/// Whether the object is in the last state that the operator confirmed. A confirmed version is not compared again.
 pub(super) fn is_kept<K: Resource<DynamicType = ()> + Serialize>(kept: &Mutex<KeptObjects>, object: &K) -> bool {
     kept.lock().get_mut(&key_of(object)).is_some_and(|kept| {
         let version = object.resource_version();
