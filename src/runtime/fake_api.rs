@@ -1,9 +1,23 @@
 //! An API server for unit tests, as a client with fixed answers.
 
+use std::sync::Arc;
+
 use hyper::http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
+
+use super::context::{Context, Replica};
+use super::settings::Settings;
+use crate::redis_member::{Machine, Outward};
+use crate::time::SystemClock;
+
+/// A replica with empty caches and [`client`].
+pub(crate) fn context(settings: Settings, answer: impl Fn(&Request<Body>) -> (u16, Value) + Send + 'static) -> Context {
+    let replica = Replica { namespace: "ns".into(), pod_name: "a".into(), settings: Arc::new(settings) };
+    let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Outward::default()) };
+    Context::new(client(answer), replica, machine).0
+}
 
 /// A client whose requests get the status code and the object that `answer` returns.
 pub(crate) fn client(answer: impl Fn(&Request<Body>) -> (u16, Value) + Send + 'static) -> Client {

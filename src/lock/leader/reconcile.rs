@@ -217,20 +217,15 @@ mod tests {
     use super::*;
     use crate::api::DistributedLockStatus;
     use crate::quorum::session::Sessions;
-    use crate::redis_member::{Machine, Outward};
-    use crate::runtime::context::{Context, Replica};
     use crate::runtime::fake_api;
     use crate::runtime::leader::Term;
-    use crate::time::SystemClock;
+    use crate::runtime::settings::Settings;
 
     /// A leader with empty caches. The API server answers each request with this code.
     fn leader(code: u16) -> LeaderContext {
         let refusal =
             json!({"kind": "Status", "status": "Failure", "message": "denied", "reason": "Invalid", "code": code});
-        let client = fake_api::client(move |_request| (code, refusal.clone()));
-        let replica = Replica { namespace: "ns".into(), pod_name: "a".into(), settings: Arc::default() };
-        let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Outward::but(Vec::new())) };
-        let (context, _follow_caches) = Context::new(client, replica, machine);
+        let context = fake_api::context(Settings::default(), move |_request| (code, refusal.clone()));
         let (sessions, _follow_quorums) = Sessions::start(context.clone());
         LeaderContext::new(context, sessions, Arc::default(), Term::new(1))
     }
