@@ -29,7 +29,8 @@ pub struct FairQueue(Arc<Mutex<Queue<oneshot::Sender<Slot>>>>);
 /// A slot that is in use until this is dropped.
 #[derive(Debug)]
 pub struct Slot {
-    queue: FairQueue,
+    /// `None` if nothing has to be given back.
+    queue: Option<FairQueue>,
     namespace: String,
 }
 
@@ -47,22 +48,39 @@ impl FairQueue {
         self.serve();
         // This cannot fail, because the queue keeps the sender until it serves it.
         let served = waits.await.ok();
-        served.unwrap_or_else(|| Slot { queue: self.clone(), namespace: namespace.to_owned() })
+        served.unwrap_or_else(|| Slot { queue: None, namespace: namespace.to_owned() })
     }
 
     fn serve(&self) {
-        let served = self.0.lock().serve();
-        for (namespace, waits) in served {
-            // If the receiver was dropped, `send` returns the slot, and the drop here frees it.
-            drop(waits.send(Slot { queue: self.clone(), namespace }));
+        loop {
+            let served = self.0.lock().serve();
+            if served.is_empty() {
+                return;
+            }
+            for (namespace, waits) in served {
+                // If the receiver was dropped, `send` returns the slot. A drop of it would serve the next entry in a nested call, and thousands
+                // of dropped receivers would overflow the stack.
+                if let Err(mut slot) = waits.send(Slot { queue: Some(self.clone()), namespace }) {
+                    slot.give_back();
+                }
+            }
         }
+    }
+}
+
+impl Slot {
+    fn give_back(&mut self) -> Option<FairQueue> {
+        let queue = self.queue.take()?;
+        queue.0.lock().give_back(&self.namespace);
+        Some(queue)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.queue.0.lock().give_back(&self.namespace);
-        self.queue.serve();
+        if let Some(queue) = self.give_back() {
+            queue.serve();
+        }
     }
 }
 

@@ -112,6 +112,20 @@ async fn a_dropped_slot_goes_to_the_next_waiter_that_still_waits() {
     assert!(queue.0.lock().used.is_empty());
 }
 
+/// A term ends while thousands of locks wait.
+#[tokio::test]
+async fn a_slot_passes_any_number_of_dropped_waiters() {
+    let queue = FairQueue::new(2);
+    let first = queue.enter("a", Class::Change).await;
+    for _ in 0..200_000 {
+        let mut waits = Box::pin(queue.enter("a", Class::Change));
+        assert!(futures::poll!(&mut waits).is_pending());
+    }
+    drop(first);
+    assert_eq!(queue.0.lock().free, 2);
+    assert!(queue.0.lock().waiting.is_empty());
+}
+
 #[tokio::test]
 async fn a_waiter_that_gives_up_returns_its_slot() {
     let queue = FairQueue::new(2);
