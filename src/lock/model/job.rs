@@ -80,7 +80,7 @@ pub struct JobEvidence {
     pub running: bool,
     /// The reason why it is unknown whether one of its pods runs.
     pub doubt: Option<String>,
-    /// The grace period of its pods.
+    /// The grace period of its pods. It is unknown after the Job was deleted, and then [`Duration::MAX`].
     pub grace: Duration,
 }
 
@@ -88,7 +88,7 @@ impl JobEvidence {
     /// The evidence of a Job under the hold with this token. A deleted Job is `None`.
     #[must_use]
     pub fn of(job: Option<&Job>, pods: JobPods, token: i64) -> Self {
-        let grace = job.and_then(|job| job.spec.as_ref()).map_or(DEFAULT_GRACE, grace);
+        let grace = job.map_or(Duration::MAX, |job| job.spec.as_ref().map_or(DEFAULT_GRACE, grace));
         Self { state: state(job, token, pods.ended), running: pods.running, doubt: pods.doubt, grace }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::lock::model::job::{JobEvidence, JobState};
+use crate::lock::model::job::{JobEvidence, JobPods, JobState};
 
 const RUNNING: JobState = JobState::Running;
 const GONE: JobState = JobState::Gone;
@@ -90,6 +90,14 @@ fn a_stopped_job_keeps_its_lock_for_grace_period_and_ttl() {
     // The doubt for which the Job was stopped does not delay its end.
     let in_doubt = job(JobState::Stopped { acknowledged: true }, false, Some("node away"));
     assert!(matches!(judge(&stopping(1), &in_doubt), Verdict::LetExpire(_)));
+}
+
+/// The object of a deleted Job is gone before its pods, which can have any grace period.
+#[test]
+fn a_deleted_job_keeps_its_lock_until_its_pods_end() {
+    let gone = |running| Liveness::Job(JobEvidence::of(None, JobPods { running, ..JobPods::default() }, 7));
+    assert_eq!(judge(&stopping(59), &gone(true)), Verdict::Keep);
+    assert!(matches!(judge(&stopping(59), &gone(false)), Verdict::LetExpire(_)));
 }
 
 #[test]
