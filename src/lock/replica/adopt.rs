@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::hold_table::Holds;
 use super::{access, location};
@@ -28,18 +29,14 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     let mut changes = std::pin::pin!(context.locks.changes());
     let mut unsettled = HashSet::new();
+    // The interval outlives each turn, so that frequent changes of other locks do not delay the next check.
+    let mut checks = tokio::time::interval(CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let change = tokio::select! {
-            change = changes.next() => change,
-            () = tokio::time::sleep(CHECK_INTERVAL), if !unsettled.is_empty() => {
-                unsettled.retain(|lock| {
-                    context.locks.get(lock).is_some_and(|lock| !take(&context, &sessions, &holds, &lock))
-                });
-                continue;
-            }
-        };
-        match change {
-            Some(Change::Applied(lock)) => {
+        match next_turn(&mut changes, &mut checks, !unsettled.is_empty()).await {
+            Turn::Check => unsettled
+                .retain(|lock| context.locks.get(lock).is_some_and(|lock| !take(&context, &sessions, &holds, &lock))),
+            Turn::Change(Change::Applied(lock)) => {
                 holds.observation_times.record(&lock, context.clock.boottime());
                 let reference = ObjectRef::from_obj(&*lock);
                 if take(&context, &sessions, &holds, &lock) {
@@ -48,13 +45,36 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
                     unsettled.insert(reference);
                 }
             }
-            Some(Change::Deleted(lock) | Change::Vanished(lock)) => {
+            Turn::Change(Change::Deleted(lock) | Change::Vanished(lock)) => {
                 let uid = lock.uid().unwrap_or_default();
                 holds.forget(&uid);
                 holds.observation_times.forget(&uid);
             }
-            None => return,
+            Turn::End => return,
         }
+    }
+}
+
+/// What [`follow`] handles next.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn<C> {
+    /// A change of a lock.
+    Change(C),
+    /// The check of the locks without a session is due.
+    Check,
+    /// No further change will come.
+    End,
+}
+
+/// Waits for the next change, or for the next check if one is wanted.
+async fn next_turn<C>(
+    changes: &mut (impl Stream<Item = C> + Unpin),
+    checks: &mut Interval,
+    wants_check: bool,
+) -> Turn<C> {
+    tokio::select! {
+        change = changes.next() => change.map_or(Turn::End, Turn::Change),
+        _ = checks.tick(), if wants_check => Turn::Check,
     }
 }
 
@@ -137,8 +157,23 @@ fn first_renewal(now: (Boottime, UnixMillis), renewed_at: UnixMillis, interval: 
 
 #[cfg(test)]
 mod tests {
+    use tokio_stream::wrappers::IntervalStream;
+
     use super::*;
     use crate::redlock::Drift;
+
+    #[tokio::test(start_paused = true)]
+    async fn frequent_changes_of_locks_do_not_delay_a_check() {
+        let mut changes = IntervalStream::new(tokio::time::interval(CHECK_INTERVAL / 2));
+        let mut checks = tokio::time::interval(CHECK_INTERVAL);
+        let mut turns = Vec::new();
+        for _ in 0..30 {
+            turns.push(next_turn(&mut changes, &mut checks, true).await);
+        }
+        let due = turns.iter().filter(|turn| **turn == Turn::Check).count();
+        assert!((9..=11).contains(&due), "{due}");
+        assert!(matches!(next_turn(&mut changes, &mut checks, false).await, Turn::Change(_)));
+    }
 
     #[test]
     fn the_first_renewal_is_one_interval_after_the_published_one() {
