@@ -5,7 +5,9 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
-use crate::api::{DistributedLock, FenceReason, HeldQuorum, KeyLayout, MemberState, MemberStatus, RedisQuorum};
+use crate::api::{
+    DistributedLock, FenceReason, GoDuration, HeldQuorum, KeyLayout, MemberState, MemberStatus, RedisQuorum,
+};
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
 use crate::lock::model::{key, queue};
@@ -107,19 +109,19 @@ fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refus
     let (ttl, delay) = (lock.spec.ttl, lock.spec.lock_delay.unwrap_or_default());
     let (max_ttl, node_timeout) = (redis_quorum.spec.max_ttl, redis_quorum.spec.node_timeout);
     let quorum = lookup::full_name(redis_quorum);
+    let longest = GoDuration::from(ttl.get() + delay.get());
     if ttl > max_ttl {
         return Err(Refusal::Ttl { ttl, max_ttl, quorum });
+    }
+    if longest > max_ttl {
+        return Err(Refusal::LockDelay { ttl, delay, max_ttl, quorum });
     }
     let shortest = node_timeout.get() * MIN_TTL_IN_NODE_TIMEOUTS;
     match redis_quorum.status.as_ref().and_then(|status| status.max_ttl_in_force) {
         None => Err(starting(redis_quorum)),
         Some(_) if starts_first(redis_quorum) => Err(starting(redis_quorum)),
-        // A lock can use a TTL only after fences wait for it.
-        Some(in_force) if ttl > in_force => Err(Refusal::LargerMaxTtl { ttl, in_force, quorum, max_ttl }),
-        // The seal that carries the delay must not outlive the wait of fences, or a restarted member would forget it.
-        Some(in_force) if ttl.get() + delay.get() > in_force.get() => {
-            Err(Refusal::LockDelay { ttl, delay, max_ttl, quorum })
-        }
+        // A lock can use these times only after fences wait for them. A restarted member would forget a longer key or seal.
+        Some(in_force) if longest > in_force => Err(Refusal::LargerMaxTtl { longest, in_force, quorum, max_ttl }),
         Some(_) if ttl.get() < shortest => {
             Err(Refusal::ShortTtl { ttl, node_timeout, quorum, shortest: shortest.into() })
         }
@@ -205,8 +207,21 @@ mod tests {
 
     #[test]
     fn a_ttl_above_max_ttl_is_refused_whatever_is_in_force() {
+        let delayed = json!({"ttl": "20s", "lockDelay": "20s", "claim": {"identity": "a"}});
         for status in [json!({}), json!({"maxTTLInForce": "60s"})] {
-            assert_eq!(refusal(claim("31s"), status).unwrap().0, AcceptedReason::TTLTooLong);
+            assert_eq!(refusal(claim("31s"), status.clone()).unwrap().0, AcceptedReason::TTLTooLong);
+            let (reason, message) = refusal(delayed.clone(), status).unwrap();
+            assert_eq!(reason, AcceptedReason::TTLTooLong);
+            assert!(message.contains("lockDelay 20s together are longer than maxTTL 30s"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_lock_delay_waits_until_a_larger_max_ttl_is_in_force() {
+        let lock = json!({"ttl": "8s", "lockDelay": "5s", "claim": {"identity": "a"}});
+        let (reason, message) = refusal(lock.clone(), json!({"maxTTLInForce": "10s"})).unwrap();
+        assert_eq!(reason, AcceptedReason::QuorumNotReady);
+        assert!(message.contains("13s together") && message.contains("maxTTL 10s"), "{message}");
+        assert_eq!(refusal(lock, json!({"maxTTLInForce": "30s"})), None);
     }
 }
