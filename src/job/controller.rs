@@ -29,6 +29,7 @@ const REFUSED: Duration = Duration::from_secs(30);
 
 struct JobController {
     context: Context,
+    term: Term,
     /// The last Event of each Job, by UID.
     last_events: Mutex<HashMap<String, JobEvent>>,
 }
@@ -37,7 +38,7 @@ struct JobController {
 pub async fn run(context: Context, term: Term) {
     let Some(jobs) = context.jobs.clone() else { return };
     let clock = context.clock.clone();
-    let controller = Arc::new(JobController { context, last_events: Mutex::default() });
+    let controller = Arc::new(JobController { context, term: term.clone(), last_events: Mutex::default() });
     let runtime = Controller::for_shared_stream(stream::pending(), jobs.store())
         .with_config(Config::default().concurrency(AT_ONCE))
         .reconcile_on(triggers(&controller, &jobs))
@@ -70,7 +71,8 @@ fn job_of(lock: &DistributedLock) -> Option<ObjectRef<Job>> {
 
 /// A panic while one Job is handled harms only that Job.
 async fn handle(job: Arc<Job>, controller: Arc<JobController>) -> Result<Action, RequestError> {
-    caught(reconcile(&controller, &job)).await.unwrap_or(Ok(Action::requeue(RETRY)))
+    let handled = controller.term.bound(&*controller.context.clock, caught(reconcile(&controller, &job))).await;
+    handled.map_or(Ok(Action::await_change()), |caught| caught.unwrap_or(Ok(Action::requeue(RETRY))))
 }
 
 async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action, RequestError> {
@@ -136,7 +138,35 @@ impl JobController {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::api::JOB_LOCK_ANNOTATION;
+    use crate::runtime::fake_api;
+    use crate::runtime::settings::Settings;
+
+    /// kube runs each reconcile in a task of its own, which can continue after the driver has ended.
+    #[tokio::test]
+    async fn no_claim_is_created_after_the_term() {
+        for (is_over, expected) in [(false, 1), (true, 0)] {
+            let requests = Arc::new(Mutex::new(0));
+            let counted = requests.clone();
+            let context = fake_api::context(Settings::default(), move |_request| {
+                *counted.lock() += 1;
+                (409, json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}))
+            });
+            let term = Term::new(1);
+            if is_over {
+                term.over.cancel();
+            }
+            let controller = Arc::new(JobController { context, term, last_events: Mutex::default() });
+            let job = json!({"metadata": {"name": "j", "namespace": "ns", "uid": "u", "annotations": {JOB_LOCK_ANNOTATION: "k"}},
+                "spec": {"suspend": true, "template": {"metadata": {}, "spec": {"containers": []}}}});
+            let handled = handle(Arc::new(serde_json::from_value(job).unwrap()), controller).await;
+            assert_eq!(handled.unwrap(), Action::await_change());
+            assert_eq!(*requests.lock(), expected, "the term is over: {is_over}");
+        }
+    }
 
     #[test]
     fn a_job_whose_claim_name_is_taken_is_handled_again() {

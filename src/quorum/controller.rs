@@ -137,9 +137,10 @@ fn touched<K: Kind>(cache: &Cache<K>) -> impl Stream<Item = Result<K, watcher::E
 
 /// Reconciles one quorum. A panic harms only that quorum.
 async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
-    match caught(handle(quorum, leader.clone())).await {
-        Ok(handled) => handled,
-        Err(_panic) => {
+    match leader.term.bound(&*leader.context.clock, caught(handle(quorum, leader.clone()))).await {
+        None => Ok(Action::await_change()),
+        Some(Ok(handled)) => handled,
+        Some(Err(_panic)) => {
             leader.context.metrics.count(&leader.context.metrics.panics, "quorum");
             Err(Error::Panicked)
         }
@@ -154,8 +155,8 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
     if !context.replica.settings.serves(&quorum) {
         return Ok(Action::await_change());
     }
-    if context.has_no_room(&quorum) && quorum.metadata.deletion_timestamp.is_none() {
-        return quota::refuse(context, &quorum).await;
+    if context.has_no_room(&quorum) {
+        return quota::handle(context, &quorum).await;
     }
     let session = leader.sessions.get(&ObjectRef::from_obj(&*quorum));
     let Some(session) = session.filter(|session| quorum.uid().as_deref() == Some(session.uid())) else {

@@ -29,13 +29,16 @@ impl Limits {
 
     /// Whether a quorum exceeds the limit of its namespace. The oldest quorums have priority.
     ///
-    /// A quorum with started members is always served, even above the limit, because promises of its members can still be valid.
+    /// A quorum with started members is always served, even above the limit, because promises of its members can still be valid. One with
+    /// copies of Secrets is served, too, because only its deletion removes them.
     #[must_use]
     pub fn has_no_room(&self, quorum: &RedisQuorum, namespace: &[impl AsRef<RedisQuorum>]) -> bool {
         let age =
             |quorum: &RedisQuorum| (quorum.metadata.creation_timestamp.as_ref().map(|it| it.0), quorum.name_any());
         let members = quorum.members();
-        let has_begun = members.iter().any(|member| member.state != MemberState::Pending || member.run_id.is_some());
+        let has_copies = quorum.status.as_ref().is_some_and(|status| !status.client_copies.is_empty());
+        let has_begun =
+            has_copies || members.iter().any(|member| member.state != MemberState::Pending || member.run_id.is_some());
         let older = || namespace.iter().filter(|other| age(other.as_ref()) < age(quorum)).count();
         !has_begun && namespace.len() > self.quorums && older() >= self.quorums
     }
@@ -67,5 +70,9 @@ mod tests {
         assert_eq!([&a, &b, &c, &begun].map(|quorum| no_room(quorum)), [false, false, true, false]);
         assert!(!limits.has_no_room(&c, &[c.clone(), a.clone()]), "only two quorums are left");
         assert!(!Limits::default().has_no_room(&c, &all));
+        let mut copied = quorum("e", 5, pending());
+        let copies = serde_json::from_value(json!([{"client": "billing", "namespace": "shop"}])).unwrap();
+        Arc::make_mut(&mut copied).status.as_mut().unwrap().client_copies = copies;
+        assert!(!no_room(&copied), "its deletion has to remove the copies");
     }
 }

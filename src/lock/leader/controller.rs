@@ -35,7 +35,7 @@ const AFTER_PANICS: Duration = Duration::from_secs(600);
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
     let leader = Arc::new(LeaderContext::new(context.clone(), sessions, holds.clone(), term.clone()));
     default::begin(&context, &leader.store);
-    let controlled = reconciles::run(triggers(&leader), |lock| handle(lock, leader.clone()));
+    let controlled = reconciles::run(triggers(&leader), |lock| handle_in_term(lock, leader.clone(), term.clone()));
     let scope = &context.replica.settings.locks;
     let working = async {
         tokio::select! {
@@ -48,6 +48,12 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
     term.bound(&*context.clock, working).await;
     // After its term, this replica must not renew a grant whose status write is still open.
     holds.forget_unpublished();
+}
+
+/// Reconciles one lock while the term lasts. Its task is not polled by the driver of the term.
+async fn handle_in_term(reference: ObjectRef<DistributedLock>, leader: Arc<LeaderContext>, term: Term) -> Action {
+    let clock = leader.context.clock.clone();
+    term.bound(&*clock, handle(reference, leader)).await.unwrap_or(Action::await_change())
 }
 
 /// Reconciles one lock, and chooses the pause after an error.

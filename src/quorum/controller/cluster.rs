@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::error::Error;
 use crate::api::requests::{self, Namespaced, request};
@@ -25,6 +25,19 @@ pub(super) struct Cluster<'a> {
     context: &'a Context,
     session: &'a QuorumSession,
     quorums: Api<RedisQuorum>,
+}
+
+/// The patch that adds or removes the finalizer. `None` if nothing changes.
+pub(super) fn finalizer_patch(quorum: &RedisQuorum, held: bool) -> Option<Patch<Value>> {
+    let mut finalizers = quorum.finalizers().to_vec();
+    if finalizers.iter().any(|finalizer| finalizer == QUORUM_FINALIZER) == held {
+        return None;
+    }
+    finalizers.retain(|finalizer| finalizer != QUORUM_FINALIZER);
+    finalizers.extend(held.then(|| QUORUM_FINALIZER.to_owned()));
+    // The resourceVersion protects the finalizers of other controllers.
+    let metadata = json!({"finalizers": finalizers, "resourceVersion": quorum.resource_version()});
+    Some(Patch::Merge(json!({"metadata": metadata})))
 }
 
 impl<'a> Cluster<'a> {
@@ -99,15 +112,7 @@ impl<'a> Cluster<'a> {
     /// Adds or removes the finalizer. With it the quorum stays until its members are closed.
     pub(super) async fn set_finalizer(&self, held: bool) -> Result<(), Error> {
         let quorum = self.session.quorum();
-        let mut finalizers = quorum.finalizers().to_vec();
-        if finalizers.iter().any(|finalizer| finalizer == QUORUM_FINALIZER) == held {
-            return Ok(());
-        }
-        finalizers.retain(|finalizer| finalizer != QUORUM_FINALIZER);
-        finalizers.extend(held.then(|| QUORUM_FINALIZER.to_owned()));
-        // The resourceVersion protects the finalizers of other controllers.
-        let metadata = json!({"finalizers": finalizers, "resourceVersion": quorum.resource_version()});
-        let patch = Patch::Merge(json!({"metadata": metadata}));
+        let Some(patch) = finalizer_patch(&quorum, held) else { return Ok(()) };
         self.written(self.quorums.patch(&quorum.name_any(), &PatchParams::default(), &patch)).await
     }
 

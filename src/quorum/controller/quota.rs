@@ -1,9 +1,10 @@
 //! Quorums for which there is no room in their namespace.
 
-use kube::api::PostParams;
+use kube::api::{PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 
+use super::cluster::finalizer_patch;
 use super::error::{Error, LONGEST_BACKOFF};
 use crate::api::RedisQuorum;
 use crate::api::requests::request;
@@ -11,10 +12,22 @@ use crate::quorum::model::problems::Problem;
 use crate::quorum::model::status::refused;
 use crate::runtime::context::Context;
 
-/// Publishes the refusal of a quorum beyond the limit, and checks it again later.
+/// Ends a deleted quorum beyond the limit, and publishes the refusal of any other one.
 ///
-/// It creates no objects.
-pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {
+/// None of its members has ever started, so nothing on them has to end.
+pub(super) async fn handle(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {
+    let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &quorum.namespace().unwrap_or_default());
+    if quorum.metadata.deletion_timestamp.is_none() {
+        return refuse(context, &api, quorum).await;
+    }
+    if let Some(patch) = finalizer_patch(quorum, false) {
+        request(api.patch(&quorum.name_any(), &PatchParams::default(), &patch)).await?;
+    }
+    Ok(Action::await_change())
+}
+
+/// Publishes the refusal of a quorum, and checks it again later. It creates no objects.
+async fn refuse(context: &Context, api: &Api<RedisQuorum>, quorum: &RedisQuorum) -> Result<Action, Error> {
     let mut next = quorum.clone();
     let (namespace, limit) = (quorum.namespace().unwrap_or_default(), context.replica.settings.limits.quorums);
     let problem = Problem::TooMany { namespace, limit };
@@ -24,8 +37,45 @@ pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Ac
     status.observed_generation = generation;
     refused(status, &problem, generation, now);
     if next.status != quorum.status {
-        let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &quorum.namespace().unwrap_or_default());
         request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;
     }
     Ok(Action::requeue(LONGEST_BACKOFF))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::QUORUM_FINALIZER;
+    use crate::runtime::fake_api;
+    use crate::runtime::settings::Settings;
+
+    /// The requests for a quorum beyond the limit.
+    async fn requests_for(deleted: bool) -> Vec<String> {
+        let mut object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "spec": {},
+            "metadata": {"name": "q", "namespace": "ns", "uid": "u", "finalizers": [QUORUM_FINALIZER]}});
+        if deleted {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        let (requests, answer) = (Arc::new(Mutex::new(Vec::new())), object.clone());
+        let recorded = requests.clone();
+        let context = fake_api::context(Settings::default(), move |request| {
+            recorded.lock().push(format!("{} {}", request.method(), request.uri().path()));
+            (200, answer.clone())
+        });
+        handle(&context, &serde_json::from_value(object).unwrap()).await.unwrap();
+        let made = requests.lock().clone();
+        made
+    }
+
+    #[tokio::test]
+    async fn a_deleted_quorum_beyond_the_limit_loses_its_finalizer() {
+        let path = "/apis/redlock-operator.io/v1alpha1/namespaces/ns/redisquorums/q";
+        assert_eq!(requests_for(true).await, [format!("PATCH {path}")]);
+        assert_eq!(requests_for(false).await, [format!("PUT {path}/status")]);
+    }
 }
