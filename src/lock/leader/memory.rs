@@ -69,8 +69,6 @@ impl Memory {
     }
 
     /// Records that a majority confirmed the seal of this hold, and when the last key expires.
-    ///
-    /// Without a nonce the result applies to every attempt of the lock.
     pub(super) fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, until: Boottime) {
         self.sealed.lock().insert(uid.to_owned(), (nonce, until));
     }

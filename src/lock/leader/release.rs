@@ -14,7 +14,7 @@ use super::labels;
 use super::leader_context::LeaderContext;
 use super::lock_store::LockStore;
 use super::member_access::MemberAccess;
-use super::progress::{Error, Progress, Stepped};
+use super::progress::{AFTER_REFUSED_END, Error, Progress, Stepped};
 use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request, unless_gone};
 use crate::api::{DistributedLock, MilliTime};
@@ -44,7 +44,10 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
         // names.
         Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.api_now()) => {
             match leader.leases.close(store, lock).await? {
-                Some(left) if lock.ending().is_some() => return Ok(Progress::Done(Action::requeue(left))),
+                // The validity can pass before another writer of the Lease has left it.
+                Some(left) if lock.ending().is_some() => {
+                    return Ok(Progress::Done(Action::requeue(left.min(AFTER_REFUSED_END))));
+                }
                 left => left.map(|_left| End::SuccessorLeads),
             }
         }
@@ -120,8 +123,7 @@ async fn leave_unconfirmed(store: &LockStore, lock: &DistributedLock) -> Written
     }
     job_sync::stop(store, lock, Stop::Any).await?;
     let unconfirmed = Draft::of(lock, store.api_now()).unconfirmed().finish();
-    let left = store.replace_status(lock, unconfirmed).await?;
-    Ok(left)
+    Ok(store.replace_status(lock, unconfirmed).await?)
 }
 
 /// Ends the hold now.
@@ -216,5 +218,40 @@ async fn release_orphans(members: &MemberAccess, lock: &DistributedLock, access:
             session.redlock().release(&electorate, &key, &value).await;
             tracing::info!(lock = %full_name(lock), "released a grant that no status names");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::quorum::session::Sessions;
+    use crate::runtime::fake_api;
+    use crate::runtime::leader::Term;
+    use crate::runtime::settings::Settings;
+
+    /// A hold does not wait for the Lease after its validity, and no event reports that moment.
+    #[tokio::test]
+    async fn an_ending_election_is_visited_before_a_long_lease_ends() {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "app", "namespace": "ns"},
+            "spec": {"holderIdentity": "x", "leaseDurationSeconds": 137, "renewTime": "2026-01-01T00:00:00.000000Z"}});
+        let settings = Settings { lease_gate_leaves_out: Some([].into()), ..Settings::default() };
+        let context = fake_api::context(settings, move |_request| (200, lease.clone()));
+        let (sessions, _follow_quorums) = Sessions::start(context.clone());
+        let leader = LeaderContext::new(context, sessions, Arc::default(), Term::new(1));
+        let lock: DistributedLock =
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "app", "namespace": "ns", "uid": "u"},
+                "spec": {"election": {"selector": {"matchLabels": {"app": "app"}}, "lease": {"name": "app"}}},
+                "status": {"holder": {"identity": "app-0", "podName": "app-0", "podUID": "p"}, "validUntil": "2200-01-01T00:00:00.000Z",
+                    "ending": {"since": "2026-01-01T00:00:00.000Z", "until": "2200-01-01T00:00:00.000Z", "reason": "HolderGone"}}}))
+            .unwrap();
+        let Ok(Progress::Done(action)) = advance(&leader, &lock, &Phase::Freed(End::Terminated)).await else {
+            panic!("the Lease is not closed")
+        };
+        assert_eq!(action, Action::requeue(Duration::from_secs(1)));
     }
 }

@@ -150,11 +150,11 @@ async fn end_external(
 ) -> Result<Ending, Error> {
     let (cluster, closed) = (sources.cluster, &sources.memory.closed);
     let (name, quorum, now) = (link.name().as_str(), sources.session.quorum(), cluster.now());
-    let until = now + effective::current(&quorum).rejoin_delay();
+    let delay = effective::current(&quorum).rejoin_delay();
+    let until = now + delay;
     let left_since = closed.lock().get(&end_of(name)).copied();
     let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
     let harmless_since = (lingers && is_harmless).then(|| sources.session.timers().harmless_since(name, None));
-    let delay = effective::current(&quorum).rejoin_delay();
     Ok(match decide_external_end(record, left_since, harmless_since, now, delay) {
         EndStep::Close => {
             sources.session.timers().note_threat(name);
