@@ -36,7 +36,7 @@ use crate::lock::replica::renewal::Renewal;
 use crate::lock::{self};
 use crate::quorum::session::Sessions;
 use crate::quorum::{self};
-use crate::redis_member::{Machine, Outward};
+use crate::redis_member::{Machine, Outward, network};
 use crate::runtime::context::{Context, Replica};
 use crate::runtime::leader::{Candidacy, Term};
 use crate::runtime::panics::essential;
@@ -53,8 +53,8 @@ const DEFAULT_QUORUM_RETRY: Duration = Duration::from_secs(2);
 /// The network access of this process to members and holders.
 ///
 /// The API server is refused, because it answers this process differently from every other client.
-fn outward(args: &OperatorArgs) -> Outward {
-    let api_server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
+fn outward(args: &OperatorArgs, api_server: Option<&str>) -> Outward {
+    let api_server = api_server.and_then(|host| network(host).ok());
     Outward::but([&args.refused_networks[..], &args.pod_ips].concat().into_iter().chain(api_server).collect())
 }
 
@@ -67,7 +67,8 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     let lease_client = api_client::client().await?;
     let terminated = terminated()?;
     let listen = args.listen;
-    let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(outward(&args)) };
+    let api_server = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+    let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(outward(&args, api_server.as_deref())) };
     let operator = Operator::new(args, client, lease_client, machine);
     let serving = http::serve(listen, operator.face(), CancellationToken::new());
     let mut face = AbortOnDropHandle::new(tokio::spawn(serving));

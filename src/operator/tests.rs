@@ -41,10 +41,11 @@ async fn metrics_have_the_watch_of_each_kind() {
 }
 
 #[tokio::test]
-async fn an_external_master_cannot_be_the_operators_pod() {
+async fn no_external_master_is_the_operator_or_the_api_server() {
     let line = Line::parse_from(["redlock", "--pod-name", "a", "--pod-ips", "10.0.0.7,fd00::7"]);
-    for address in ["10.0.0.7:8080", "[fd00::7]:8080"] {
-        let Err(refused) = super::outward(&line.args).connect(address).await else { panic!("{address}") };
+    for address in ["10.0.0.7:8080", "[fd00::7]:8080", "10.96.0.1:443"] {
+        let outward = super::outward(&line.args, Some("10.96.0.1"));
+        let Err(refused) = outward.connect(address).await else { panic!("{address}") };
         assert!(refused.to_string().contains("the operator refuses"), "{refused}");
     }
 }
