@@ -8,10 +8,12 @@ use super::clients::former_users_on_file;
 use super::decide;
 use super::error::{Error, RESYNC};
 use super::observe::{Observed, Observer};
+use crate::api::RedisQuorumStatus;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, users_since};
 use crate::quorum::model::progress::Until;
+use crate::quorum::model::record::withdraw;
 use crate::quorum::session::{ActError, LinkState, floor_of};
 use crate::redis_member::acl::UserRule;
 use crate::redlock::FencingToken;
@@ -56,7 +58,7 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
     Ok(cluster.after(RECHECK_AFTER))
 }
 
-/// Raises the membership epoch if a member has users of a higher one. Then ends this reconciliation.
+/// Raises the membership epoch if a member has users of a higher one, and withdraws all admissions. Then ends this reconciliation.
 ///
 /// The epoch never falls below the highest one of a member, even if a user edits the status.
 pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
@@ -69,7 +71,13 @@ pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
         return Err(Error::Conflict);
     }
     tracing::warn!(quorum = %observed.plan.name, epoch, "the membership epoch in the status is lower than that of a member");
-    observer.cluster.replace(&observed.quorum, |status| status.membership_epoch = Some(epoch)).await?;
+    let withdrawn = |status: &mut RedisQuorumStatus| {
+        status.membership_epoch = Some(epoch);
+        // Their users belong to unknown lists. Only the admission of a closed process opens those of the new epoch.
+        let own = status.members.iter_mut().filter(|member| member.external.is_none());
+        own.for_each(|member| withdraw(member, observed.plan.lists.epoch));
+    };
+    observer.cluster.replace(&observed.quorum, withdrawn).await?;
     Err(Error::Later(Duration::ZERO))
 }
 

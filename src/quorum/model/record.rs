@@ -4,7 +4,7 @@ use crate::api::{
     FenceReason, MemberState, MemberStatus, MilliTime, NodeStatus, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
 };
 use crate::fence::predecessor::{Machine, NodeIdentity};
-use crate::fence::{Process, Reason, Record, RunId, State};
+use crate::fence::{FenceStep, Process, Reason, Record, RunId, State, Verdict};
 
 /// The published record of a member.
 pub fn record_of(member: &MemberStatus) -> Record {
@@ -100,6 +100,12 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
         (member.admitted_at, member.operator_epoch) = (None, None);
     }
     member.message = message(record, &member.name);
+}
+
+/// Withdraws the admission of an own member, so that its process is fenced again. `epoch` is the earliest of its users that can be open.
+pub fn withdraw(member: &mut MemberStatus, epoch: i64) {
+    let record = record_of(member).after(FenceStep::WriteStarting, None, &Verdict::None);
+    publish(member, &record, Stamps { epoch: member.epoch.or(Some(epoch)), ..Stamps::default() });
 }
 
 /// Writes a record into the published status of the member with this name.

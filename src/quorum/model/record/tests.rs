@@ -1,6 +1,10 @@
 use serde_json::json;
 
+use std::time::Duration;
+
 use super::*;
+use crate::fence::{FenceInput, ObservedProcess, Reach, Users, decide};
+use crate::time::Monotonic;
 
 fn process(name: &str) -> Process {
     Process {
@@ -89,4 +93,39 @@ fn joining_and_restarted_members_have_different_fence_reasons() {
     assert_eq!((member.reason, record_of(&member).reason), (Some(FenceReason::Joining), Some(Reason::FirstStart)));
     publish(&mut member, &Record { reason: Some(Reason::Restarted), ..first }, stamps);
     assert_eq!(member.reason, Some(FenceReason::Restarted));
+}
+
+/// An older status was restored, and the users of a later membership epoch are open.
+#[test]
+fn a_withdrawn_process_is_closed_and_waits_again() {
+    let admitted = Record {
+        state: State::Admitted,
+        run_id: Some(RunId::new("a")),
+        admitted: true,
+        process: Some(process("a")),
+        ..Record::default()
+    };
+    let mut member = MemberStatus { name: "main-0".into(), ..MemberStatus::default() };
+    publish(&mut member, &admitted, Stamps::default());
+    withdraw(&mut member, 1);
+    assert_eq!(member.epoch, Some(1), "users of all later epochs are closed");
+    let now = Monotonic::new(Duration::from_secs(100));
+    let answering =
+        ObservedProcess { run_id: RunId::new("a"), first_observed: now, users: Users::Open, closed_since: None };
+    let step = decide(&FenceInput {
+        now,
+        record: &record_of(&member),
+        reach: &Reach::Answering(answering),
+        predecessor: &Verdict::None,
+        rejoin_delay: Duration::from_secs(31),
+        fenced_since: None,
+        epoch_raised: true,
+        clock_jumped: false,
+        must_restart: false,
+        unreported: false,
+        process: None,
+        forgot: false,
+        unfit: false,
+    });
+    assert!(matches!(step, FenceStep::WriteFenced { close: true, .. }), "{step:?}");
 }
