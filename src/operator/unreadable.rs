@@ -73,7 +73,7 @@ async fn report_kind<K: Kind>(context: &Context, cache: &Cache<K>, reported: &mu
 }
 
 /// This version of the operator cannot read the object: {error}. Its other objects are served. Change what the message names, or delete the
-/// object
+/// object. A deleted RedisQuorum stays until an operator can read it
 #[derive(displaydoc::Display)]
 struct Unread {
     error: String,

@@ -79,7 +79,11 @@ pub struct QuorumSession {
 
 impl QuorumSession {
     /// Starts the tasks of a session. `None` for an object without a UID of the API server.
-    fn start(context: &Context, quorum: Arc<RedisQuorum>, announcements: Announcements) -> Option<Arc<Self>> {
+    pub(in crate::quorum) fn start(
+        context: &Context,
+        quorum: Arc<RedisQuorum>,
+        announcements: Announcements,
+    ) -> Option<Arc<Self>> {
         let (uid, reference) = (quorum.uid()?, ObjectRef::from_obj(quorum.as_ref()));
         let stop = CancellationToken::new();
         let agreement = SharedAgreement::new(&quorum);

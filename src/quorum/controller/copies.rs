@@ -56,10 +56,18 @@ pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Resu
 }
 
 /// Deletes all copies, because they have no owner whose deletion would remove them.
+///
+/// A copy that an admission policy or webhook protects stays.
 pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<(), Error> {
     let copies = sort(plan, &recorded(quorum, plan), |_| false);
     for copy in &copies.stale {
-        delete(cluster, plan, copy).await?;
+        match delete(cluster, plan, copy).await {
+            Err(Error::Request(error)) if error.refusal(&[400, 422]).is_some() => {
+                let secret = full_name(plan, copy);
+                tracing::warn!(secret, %error, "the API server refused to delete this copy of a client's Secret");
+            }
+            outcome => outcome?,
+        }
     }
     Ok(())
 }
@@ -143,10 +151,18 @@ fn is_copy(secret: &Secret, plan: &Plan, client: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use hyper::http::Request;
+    use kube::client::Body;
     use serde_json::json;
+    use tokio::sync::broadcast;
 
     use super::*;
     use crate::quorum::model::plan::validate;
+    use crate::quorum::session::QuorumSession;
+    use crate::runtime::fake_api;
+    use crate::runtime::settings::Settings;
 
     fn copy(client: &str, namespace: &str) -> ClientCopy {
         ClientCopy { client: client.into(), namespace: namespace.into() }
@@ -197,6 +213,24 @@ mod tests {
             [secret("r", "own", "ci"), secret("q", "other", "ci"), secret("q", "own", "x"), Secret::default()]
         {
             assert!(!is_copy(&foreign, &plan, "ci"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_protected_copy_does_not_keep_a_deleted_quorum() {
+        let (quorum, plan) = quorum(&[], &[copy("ci", "a")]);
+        let labels = json!({QUORUM_LABEL: "q", QUORUM_NAMESPACE_LABEL: "own", CLIENT_LABEL: "ci"});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ci", "namespace": "a", "labels": labels}});
+        for (code, is_ended) in [(422, true), (400, true), (403, true), (500, false)] {
+            let (secret, refusal) = (secret.clone(), json!({"kind": "Status", "status": "Failure", "code": code}));
+            let answer = move |request: &Request<Body>| {
+                if request.method() == "DELETE" { (code, refusal.clone()) } else { (200, secret.clone()) }
+            };
+            let context = fake_api::context(Settings::default(), answer);
+            let announcements = broadcast::channel(1).0;
+            let session = QuorumSession::start(&context, Arc::new(quorum.clone()), announcements).unwrap();
+            let deleted = delete_all(&Cluster::new(&context, &session), &quorum, &plan).await;
+            assert_eq!(deleted.is_ok(), is_ended, "{code}: {deleted:?}");
         }
     }
 

@@ -40,9 +40,9 @@ messages! {
     ///
     /// To do: nothing.
     Leaves { member: String } => ("Fenced", EventType::Normal),
-    /// {member} has restarted and forgotten its locks. It cannot vote before {until}
+    /// {member} has possibly restarted and forgotten its locks. It cannot vote before {until}
     ///
-    /// When: Another process of the member answers than before.
+    /// When: Another process of the member answers than before, or its users are not as the status records them.
     ///
     /// To do: nothing, if it was restarted on purpose. Else look at the log of its pod.
     Restarted { member: String, until: String } => ("Restarted", EventType::Warning),
