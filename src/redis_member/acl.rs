@@ -245,9 +245,6 @@ fn password_rules(passwords: &[PasswordHash]) -> String {
     passwords.iter().map(|hash| format!("#{}", hash.0)).collect::<Vec<_>>().join(" ")
 }
 
-/// The commands of a closed user, as `ACL GETUSER` returns them.
-pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
-
 /// The text of `users.acl`, in which only the operator's user is open.
 ///
 /// The `default` user is off, so a connection has no rights before its login.

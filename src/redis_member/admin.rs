@@ -13,7 +13,7 @@ use redlock_engine::voting::RESTORE_COUNTER;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
+use super::acl::{CLOSED, OPERATOR_USER, UserRule};
 use super::limited::Incoming;
 use super::login::{Connected, connect};
 use super::tls::Fingerprint;
@@ -328,7 +328,7 @@ pub(super) fn is_open(acl: &Value) -> bool {
     if *acl == Value::Nil {
         return false;
     }
-    let commands_closed = field(acl, "commands").and_then(wire::text).as_deref() == Some(CLOSED_AS_SHOWN);
+    let commands_closed = field(acl, "commands").and_then(wire::text).as_deref() == Some(CLOSED);
     let no_selectors = matches!(field(acl, "selectors"), Some(Value::Array(selectors)) if selectors.is_empty());
     !(commands_closed && no_selectors)
 }

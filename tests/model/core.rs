@@ -126,8 +126,8 @@ impl Majorities {
             let mut tally = Tally::new(&electorate);
             for member in 0..members {
                 match code / 3_usize.pow(u32::try_from(member).unwrap()) % 3 {
-                    1 => drop(tally.on_vote(member, Vote::Yes(&RunId::new(format!("run {member}"))))),
-                    2 => drop(tally.on_vote(member, Vote::Yes(&RunId::new(format!("later run {member}"))))),
+                    1 => tally.on_vote(member, Vote::Yes(&RunId::new(format!("run {member}")))),
+                    2 => tally.on_vote(member, Vote::Yes(&RunId::new(format!("later run {member}")))),
                     _ => {}
                 }
             }

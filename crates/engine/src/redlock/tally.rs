@@ -73,7 +73,7 @@ impl Tally {
     /// Counts the vote of the elector at `index`.
     ///
     /// Only the first vote is valid, only before [`Tally::close`], and only from the admitted process.
-    pub fn on_vote(&mut self, index: usize, vote: Vote<'_>) -> Progress {
+    pub fn on_vote(&mut self, index: usize, vote: Vote<'_>) {
         let open = self.votes.get_mut(index).filter(|vote| vote.is_none() && !self.closed);
         if let (Some(open), Some(seat)) = (open, self.layout.seats.get(index)) {
             *open = Some(match vote {
@@ -82,13 +82,11 @@ impl Tally {
                 _ => Ballot::Missing,
             });
         }
-        self.progress()
     }
 
     /// Ends the vote after the deadline: missing votes stay missing.
-    pub fn close(&mut self) -> Progress {
+    pub fn close(&mut self) {
         self.closed = true;
-        self.progress()
     }
 
     /// The decided part of the round.
