@@ -55,7 +55,7 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     }
 }
 
-/// What [`follow`] handles next.
+/// The next input of [`follow`].
 #[derive(Debug, PartialEq, Eq)]
 enum Turn<C> {
     /// A change of a lock.
