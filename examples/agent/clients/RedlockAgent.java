@@ -139,7 +139,7 @@ public class RedlockAgent implements AutoCloseable {
     public static void main(String[] arguments) throws Exception {
         try (var agent = new RedlockAgent(arguments[0])) {
             for (; arguments.length == 1; Thread.sleep(200)) agent.leader().ifPresent(leads -> System.out.println("works with token " + leads.token));
-            var held = agent.acquire(arguments[1], Duration.ZERO);
+            var held = agent.acquire(arguments[1], Duration.ofMillis(1500));
             if (held.isEmpty()) throw new IllegalStateException("taken");
             System.out.println("works with token " + held.get().token);
             System.in.read();

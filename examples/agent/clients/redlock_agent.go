@@ -64,7 +64,7 @@ func (agent *Agent) Leader() *Held {
 func (agent *Agent) Acquire(lock string, wait time.Duration) (*Held, error) {
 	path := "/locks/" + url.PathEscape(lock)
 	asked := time.Now()
-	reply := agent.served("POST", path+"/acquire", url.Values{"wait": {wait.String()}}, wait)
+	reply := agent.served("POST", path+"/acquire", url.Values{"wait": {fmt.Sprint(wait.Milliseconds(), "ms")}}, wait)
 	held := &Held{reply.FencingToken, agent, path, asked.Add(reply.validity())}
 	if reply.status == http.StatusOK && held.Renew() { // the validity began before the wait, and Renew makes it begin now
 		return held, nil
@@ -138,7 +138,7 @@ func main() {
 			fmt.Println("works with token", leads.Token)
 		}
 	}
-	held, err := agent.Acquire(os.Args[2], 0)
+	held, err := agent.Acquire(os.Args[2], 1500*time.Millisecond)
 	if held == nil {
 		log.Fatal("taken ", err)
 	}

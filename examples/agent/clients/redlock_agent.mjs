@@ -74,8 +74,8 @@ export class Agent {
   /** Takes a lock `<namespace>/<key>`, with times in seconds. Null if another holder still has it after `wait` (at most 60 s). */
   async acquire(lock, { wait = 0, ttl = 0, holdFor = 0 } = {}) {
     const path = `/locks/${encodeURIComponent(lock)}`;
-    const seconds = (time) => time && `${time}s`;
-    const times = { wait: seconds(wait), ttl: seconds(ttl), holdFor: seconds(holdFor) };
+    const millis = (seconds) => seconds && `${Math.round(seconds * 1000)}ms`;
+    const times = { wait: millis(wait), ttl: millis(ttl), holdFor: millis(holdFor) };
     const asked = now();
     const { status, answer } = await this.#served("POST", `${path}/acquire`, times, wait);
     if (status === 409) return null;
@@ -122,7 +122,7 @@ async function main(address, lock) {
     const leads = await agent.leader();
     if (leads) console.log(`works with token ${leads.token}`);
   }
-  const held = await agent.acquire(lock);
+  const held = await agent.acquire(lock, { wait: 1.5 });
   if (!held) {
     console.error("taken");
     process.exit(1);

@@ -74,7 +74,8 @@ class Agent:
     def acquire(self, lock, wait=0, ttl=None, hold_for=None):
         """Takes a lock `<namespace>/<key>`. None if another holder still has it after `wait` seconds (at most 60)."""
         path = "/locks/" + quote(lock, safe="")
-        times = {"wait": wait and f"{wait}s", "ttl": ttl and f"{ttl}s", "holdFor": hold_for and f"{hold_for}s"}
+        seconds = {"wait": wait, "ttl": ttl, "holdFor": hold_for}
+        times = {name: f"{round(span * 1000)}ms" for name, span in seconds.items() if span}
         asked = now()
         status, answer = self._served("POST", path + "/acquire", wait, **times)
         if status != 200:
@@ -129,7 +130,7 @@ def main(address, lock=None):
         if leads:
             print("works with token", leads.token, flush=True)
         time.sleep(0.2)
-    held = agent.acquire(lock)
+    held = agent.acquire(lock, wait=1.5)
     if held is None:
         sys.exit("taken")
     print("works with token", held.token, flush=True)

@@ -134,7 +134,7 @@ fn the_shedlock_provider_lets_one_task_run_at_a_time() {
     assert!(ran.status.success() && ran.stdout == b"done\n", "{ran:?}");
 }
 
-/// Checks that a client excludes a second program, and works like the short examples.
+/// Checks that a client excludes a second program, which waits for 1.5 s, and works like the short examples.
 fn serves(command: impl Fn() -> Command) {
     let (servers, place) = (Servers::start(3), Place::new());
     let agents = [Agent::direct(&place, &servers, &[]), Agent::direct(&place, &servers, &[])];
