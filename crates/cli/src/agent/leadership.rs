@@ -70,6 +70,8 @@ pub(super) struct Leadership {
     largest_token: i64,
     /// Tokens up to this one do not belong to the served instance.
     floor: i64,
+    /// An earlier agent possibly promised tokens up to this one.
+    assumed: i64,
     /// The latest time that an answer has promised.
     promised: Boottime,
     is_changed: bool,
@@ -79,7 +81,7 @@ impl Leadership {
     pub(super) fn new() -> Self {
         let status = Status::Unknown { why: "the agent has not had an answer yet".to_owned() };
         let promised = Boottime::default();
-        Self { status, largest_token: 0, floor: 0, promised, is_changed: true }
+        Self { status, largest_token: 0, floor: 0, assumed: 0, promised, is_changed: true }
     }
 
     pub(super) const fn status(&self) -> &Status {
@@ -93,14 +95,15 @@ impl Leadership {
 
     /// Begins to serve a new instance. No known token belongs to it.
     pub(super) fn register(&mut self) {
-        (self.floor, self.is_changed) = (self.largest_token, true);
+        (self.floor, self.is_changed) = (self.largest_token.max(self.assumed), true);
     }
 
     /// Assumes that an earlier agent promised this token until then.
     ///
-    /// If `is_registered`, an instance is already served, and the token does not belong to it.
+    /// The token belongs to no instance that registers later. If `is_registered`, it does not belong to the served one either.
     pub(super) fn assume_promise(&mut self, token: i64, until: Boottime, is_registered: bool) {
         self.promised = self.promised.max(until);
+        self.assumed = self.assumed.max(token);
         if is_registered {
             self.floor = self.floor.max(token);
         }

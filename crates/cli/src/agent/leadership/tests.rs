@@ -98,6 +98,20 @@ fn a_registered_instance_gets_no_token_of_an_earlier_agent() {
     assert!(silent.is_unused(7, at(2_000)) && !silent.is_unused(7, at(1_999)));
 }
 
+/// With `--members-secret` the first report follows the registration, because it waits for the members.
+#[test]
+fn an_assumed_token_is_refused_if_its_report_comes_late() {
+    let mut leadership = Leadership::new();
+    leadership.assume_promise(7, at(2_000), false);
+    leadership.register();
+    leadership.held(hold(7, 3_000), at(0));
+    assert_eq!(refusal(&mut leadership, 1), Refusal::HeldBefore { token: 7 });
+    let mut asked = Leadership::new();
+    asked.assume_promise(7, at(2_000), false);
+    asked.held(hold(7, 3_000), at(0));
+    assert_eq!(asked.leader(at(1)).as_deref(), Some("pod-a"), "a client of leader-elector never registers");
+}
+
 /// For example, the operator renewed the hold while the agent was frozen.
 #[test]
 fn a_hold_that_has_expired_for_the_application_is_unused() {
