@@ -132,25 +132,42 @@ fn summary(locks: &[&LockObject]) -> String {
 pub async fn run(args: WaitArgs) -> anyhow::Result<bool> {
     let cluster = Cluster::connect(&args.lock.cluster).await?;
     let (target, printer) = (args.lock.target(&cluster)?, Printer::new(args.lock.output));
+    let waited = wait(&cluster, target, &args.wanted, args.timeout, printer).await?;
+    printer.show(&waited)?;
+    Ok(waited.met)
+}
+
+async fn wait(
+    cluster: &Cluster,
+    target: Target,
+    wanted: &Wanted,
+    longest: GoDuration,
+    printer: Printer,
+) -> Result<Waited, Problem> {
     let begun = SystemClock.boottime();
-    let mut known = BTreeMap::new();
-    let watching = until(&cluster, &target, &args.wanted, printer, &mut known);
-    let met = match tokio::time::timeout(args.timeout.get(), watching).await {
+    let mut listed = None;
+    let watching = until(cluster, &target, wanted, printer, &mut listed);
+    let met = match tokio::time::timeout(longest.get(), watching).await {
         Ok(done) => done.map(|()| true)?,
         Err(_elapsed) => false,
     };
     let took = SystemClock.boottime().since(begun);
-    let locks = known.into_values().collect();
-    printer.show(&Waited { target, met, took, locks, now: cluster.now() })?;
-    Ok(met)
+    let locks = listed.ok_or_else(|| {
+        Problem::new(
+            format!("failed to list locks in namespace {}: no complete answer within {longest}", target.namespace),
+            format!("Check the way to the API server {}: redlock doctor", cluster.server),
+        )
+    })?;
+    Ok(Waited { target, met, took, locks: locks.into_values().collect(), now: cluster.now() })
 }
 
+/// Waits for the condition. `listed` has the locks of the last complete list and of later changes.
 async fn until(
     cluster: &Cluster,
     target: &Target,
     wanted: &Wanted,
     printer: Printer,
-    known: &mut BTreeMap<String, LockObject>,
+    listed: &mut Option<BTreeMap<String, LockObject>>,
 ) -> Result<(), Problem> {
     let api = Api::<LockObject>::namespaced(cluster.client.clone(), &target.namespace);
     let config = match &target.lock {
@@ -165,22 +182,23 @@ async fn until(
         Named::Object(name) => lock.name_any() == *name,
     };
     let mut events = pin!(watcher(api, config).default_backoff());
-    let (mut is_complete, mut told) = (false, String::new());
+    let (mut new, mut told) = (BTreeMap::new(), String::new());
     loop {
         match events.try_next().await {
-            Ok(Some(watcher::Event::Init)) => (is_complete, *known) = (false, BTreeMap::new()),
-            Ok(Some(watcher::Event::InitApply(lock) | watcher::Event::Apply(lock))) if is_meant(&lock) => {
-                known.insert(lock.name_any(), lock);
+            Ok(Some(watcher::Event::Init)) => new.clear(),
+            Ok(Some(watcher::Event::InitApply(lock))) if is_meant(&lock) => drop(new.insert(lock.name_any(), lock)),
+            Ok(Some(watcher::Event::InitDone)) => *listed = Some(std::mem::take(&mut new)),
+            Ok(Some(watcher::Event::Apply(lock))) if is_meant(&lock) => {
+                listed.get_or_insert_default().insert(lock.name_any(), lock);
             }
-            Ok(Some(watcher::Event::Delete(lock))) => drop(known.remove(&lock.name_any())),
-            Ok(Some(watcher::Event::InitDone)) => is_complete = true,
+            Ok(Some(watcher::Event::Delete(lock))) => {
+                listed.get_or_insert_default().remove(&lock.name_any());
+            }
             // The watcher restarts after an error.
             Ok(_) | Err(_) => {}
         }
-        if !is_complete {
-            continue;
-        }
-        let locks: Vec<&LockObject> = known.values().collect();
+        let Some(listed) = listed else { continue };
+        let locks: Vec<&LockObject> = listed.values().collect();
         if wanted.is_met(&locks) {
             return Ok(());
         }
@@ -195,7 +213,11 @@ async fn until(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use crate::cluster::fake::is_watch;
     use crate::cluster::objects::fake::{held, now, waiting};
+    use crate::output::OutputArgs;
 
     #[test]
     fn awaited_conditions_are_read_from_the_locks() {
@@ -215,6 +237,30 @@ mod tests {
             serde_json::from_value(json!({"since": "2026-01-01T12:00:00.000Z", "reason": "Broken"})).unwrap();
         assert!(!met("held", &[&ending]) && !met("free", &[&ending]), "a hold that runs out is neither");
         assert!("held-by".parse::<Wanted>().is_err() && "holder=".parse::<Wanted>().is_err());
+    }
+
+    /// A wait of a minute for a holder. After this number of lists with a free lock, the API server fails.
+    async fn waited(lists: usize) -> Result<Waited, Problem> {
+        let answered = AtomicUsize::new(0);
+        let lock = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": {"key": "reindex"}});
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": [lock]});
+        let cluster = Cluster::answering(move |request| match is_watch(request) {
+            true => (410, json!({"reason": "Expired", "code": 410})),
+            false if answered.fetch_add(1, Ordering::SeqCst) < lists => (200, list.clone()),
+            false => (500, json!({"reason": "InternalError", "code": 500})),
+        });
+        let target = Target::parse("shop/reindex", None, "").unwrap();
+        let printer = Printer::new(OutputArgs::default());
+        wait(&cluster, target, &Wanted::Held, GoDuration::from_secs(60), printer).await
+    }
+
+    /// The first list finds a refusal. The second one is that of the watch.
+    #[tokio::test(start_paused = true)]
+    async fn an_incomplete_list_is_no_answer_about_locks() {
+        let problem = waited(1).await.err().unwrap();
+        assert!(problem.what.contains("no complete answer within 1m"), "{}", problem.what);
+        let waited = waited(2).await.unwrap();
+        assert_eq!((waited.met, waited.locks.len()), (false, 1), "the watch begins again with a list that fails");
     }
 
     #[test]
