@@ -19,7 +19,7 @@
 // The conditions are that the clocks of the quorum and of the API server differ by less than Options.Skew, and that the
 // machine runs this process. The wall clock of this machine moves no deadline, because the remaining time comes from the
 // Date headers of the API server and a clock that also runs during suspend. [New] refuses a machine whose wall clock is
-// certainly wrong by more than Options.Skew. If the wall clock of a leader is set by more, the leader stops.
+// certainly wrong by more than Options.Skew.
 //
 // # What is not promised
 //

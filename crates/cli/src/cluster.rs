@@ -182,12 +182,6 @@ impl Cluster {
         let zero = MilliTime::from(jiff::Timestamp::UNIX_EPOCH);
         MilliTime::from_millis(self.time.now().0).unwrap_or(zero)
     }
-
-    /// The API server's clock, as its responses show it.
-    #[must_use]
-    pub fn time(&self) -> &ServerTime {
-        &self.time
-    }
 }
 
 /// One page of a list. kube's own type parses each object twice.

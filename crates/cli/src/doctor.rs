@@ -119,7 +119,7 @@ pub async fn examine(cluster: &Cluster) -> Findings {
 fn clock(cluster: &Cluster) -> Finding {
     let clock = SystemClock;
     let now = clock.boottime();
-    let span = cluster.time().offset(now).map(|api| (api.earliest(now).floor().0, api.latest(now).ceil().0));
+    let span = cluster.server_time().offset(now).map(|api| (api.earliest(now).floor().0, api.latest(now).ceil().0));
     checks::clock(clock.wall().0, span)
 }
 

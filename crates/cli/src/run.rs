@@ -146,8 +146,7 @@ async fn run_command(
     let guard = GuardHandle::start(&task).await.context("the guard of the command could not be started")?;
     let now = SystemClock.boottime();
     let max_hold = args.lock.max_hold.map(|most| now + most.get());
-    let supervision =
-        Supervision { guard, environment, limits, signal: args.signal.0, max_hold, kill: now, why: None, status: None };
+    let supervision = Supervision { guard, environment, limits, max_hold, kill: now, why: None, status: None };
     Ok(supervision.run(held, signals).await)
 }
 
@@ -156,7 +155,6 @@ struct Supervision {
     guard: GuardHandle,
     environment: CommandEnv,
     limits: Limits,
-    signal: i32,
     max_hold: Option<Boottime>,
     /// The time at which the guard kills the command.
     kill: Boottime,
@@ -228,7 +226,7 @@ impl Supervision {
         }
         self.why = Some(why);
         let kill = (SystemClock.boottime() + self.limits.grace).min(self.kill);
-        self.guard.send(GuardCommand::End { signal: self.signal, kill }).await;
+        self.guard.send(GuardCommand::End { kill }).await;
         self.kill = kill;
         self.environment.set_deadline(kill);
     }

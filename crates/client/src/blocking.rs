@@ -195,9 +195,9 @@ impl Lock {
     }
 
     /// See [`client::Lock::acquire`].
-    /// The reason why the last attempt failed.
+    ///
     /// # Errors
-    /// Why the last attempt failed.
+    /// The reason why the last attempt failed.
     ///
     /// # Panics
     /// If it is called inside a runtime.

@@ -79,7 +79,7 @@ impl Outcome {
     fn code_and_line(self, lock: &str, not_acquired: u8) -> (u8, Option<String>) {
         match self {
             Self::Command(status) => (of_command(status), None),
-            Self::Signal(signal) => (of_signal(signal), None),
+            Self::Signal(signal) => (of_command(CommandStatus::Signal(signal)), None),
             Self::NotAcquired(why) => (not_acquired, Some(why)),
             Self::Ended { end: End::Lost(why), has_command } => {
                 let command = if has_command { ". The command was ended before the lock was" } else { "" };
@@ -106,11 +106,6 @@ pub(crate) fn of_command(status: CommandStatus) -> u8 {
         CommandStatus::Signal(signal) => SIGNAL + signal,
     };
     u8::try_from(code).unwrap_or(u8::MAX)
-}
-
-/// The exit code after a signal that ended `redlock` before a command ran.
-pub(crate) fn of_signal(signal: i32) -> u8 {
-    of_command(CommandStatus::Signal(signal))
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ pub(super) enum GuardCommand {
     Until { ask: Boottime, kill: Boottime },
     /// Pass a signal on to the command.
     Forward(i32),
-    /// End the command: this signal now, SIGKILL at that time.
-    End { signal: i32, kill: Boottime },
+    /// End the command: its signal now, SIGKILL at that time.
+    End { kill: Boottime },
 }
 
 /// An event of the guard for `run`.
@@ -36,7 +36,7 @@ impl fmt::Display for GuardCommand {
         match self {
             Self::Until { ask, kill } => write!(f, "until {} {}", nanos(*ask), nanos(*kill)),
             Self::Forward(signal) => write!(f, "forward {signal}"),
-            Self::End { signal, kill } => write!(f, "end {signal} {}", nanos(*kill)),
+            Self::End { kill } => write!(f, "end {}", nanos(*kill)),
         }
     }
 }
@@ -64,7 +64,7 @@ impl FromStr for GuardCommand {
         match line.split(' ').collect::<Vec<_>>().as_slice() {
             ["until", ask, kill] => Ok(Self::Until { ask: moment(ask)?, kill: moment(kill)? }),
             ["forward", signal] => Ok(Self::Forward(number(signal)?)),
-            ["end", signal, kill] => Ok(Self::End { signal: number(signal)?, kill: moment(kill)? }),
+            ["end", kill] => Ok(Self::End { kill: moment(kill)? }),
             _ => Err(Unreadable),
         }
     }
@@ -108,7 +108,7 @@ mod tests {
         for order in [
             GuardCommand::Until { ask: at(1), kill: at(70_000) },
             GuardCommand::Forward(15),
-            GuardCommand::End { signal: 2, kill: at(5) },
+            GuardCommand::End { kill: at(5) },
         ] {
             assert_eq!(order.to_string().parse(), Ok(order));
         }

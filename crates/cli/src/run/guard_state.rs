@@ -100,20 +100,18 @@ impl GuardState {
             }
             (
                 Phase::Running { kill: latest, .. } | Phase::Ending { kill: latest },
-                Input::Command(GuardCommand::End { signal, kill }),
-            ) => self.end(signal, kill.min(latest)),
+                Input::Command(GuardCommand::End { kill }),
+            ) => self.end(kill.min(latest)),
             // Descendants get the same grace as the command.
-            (Phase::Running { kill, .. }, Input::RunGone | Input::CommandEnded) => {
-                self.end(self.signal, kill.min(now + self.grace))
-            }
+            (Phase::Running { kill, .. }, Input::RunGone | Input::CommandEnded) => self.end(kill.min(now + self.grace)),
             (Phase::Running { .. } | Phase::Ending { .. }, Input::Tick) => self.passed(now),
             (Phase::Waiting | Phase::Ending { .. } | Phase::Killing, _) => Vec::new(),
         }
     }
 
-    fn end(&mut self, signal: i32, kill: Boottime) -> Vec<Action> {
+    fn end(&mut self, kill: Boottime) -> Vec<Action> {
         self.phase = Phase::Ending { kill };
-        vec![Action::Signal(signal)]
+        vec![Action::Signal(self.signal)]
     }
 
     fn passed(&mut self, now: Boottime) -> Vec<Action> {
@@ -211,10 +209,10 @@ mod tests {
     #[test]
     fn an_order_to_end_never_goes_beyond_the_deadline() {
         let mut state = running(500, 700);
-        let end = |kill| Input::Command(GuardCommand::End { signal: 2, kill: at(kill) });
-        assert_eq!(state.on(end(5_000), at(100)), [Action::Signal(2)]);
+        let end = |kill| Input::Command(GuardCommand::End { kill: at(kill) });
+        assert_eq!(state.on(end(5_000), at(100)), [Action::Signal(TERM)]);
         assert_eq!(state.wakes_at(), Some(at(700)));
-        assert_eq!(state.on(end(300), at(150)), [Action::Signal(2)]);
+        assert_eq!(state.on(end(300), at(150)), [Action::Signal(TERM)]);
         assert_eq!(state.wakes_at(), Some(at(300)));
         assert_eq!(state.on(Input::Command(GuardCommand::Forward(10)), at(200)), [Action::Forward(10)]);
     }
