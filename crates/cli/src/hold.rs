@@ -20,7 +20,7 @@ use anyhow::Context as _;
 pub use arguments::{DirectArgs, LockArgs, LockName};
 pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
 pub(super) use claim::{
-    HoldState, Holding, ValiditySource, Watched, check_wall_clock, own_pod, send_release, take_detached,
+    HoldState, Holding, ValiditySource, Watched, check_wall_clock, is_taken, own_pod, send_release, take_detached,
 };
 pub(super) use held_lock::{End, HeldLock, LONGEST_SLEEP, NotHeld, Renewal, Source, Validity, reserve};
 pub(super) use identity::{of_process, whoami};
@@ -41,12 +41,12 @@ impl LockSource {
     /// # Errors
     /// If options are missing, or exclude each other.
     pub(super) async fn new(args: &LockArgs) -> anyhow::Result<Self> {
+        expected_source(args).refuse_short_ttl(args.ttl)?;
         let members = args.direct.members(environment());
         if !args.direct.direct {
             return Ok(Self::Claims { members });
         }
         args.refuse_queue()?;
-        args.refuse_short_ttl()?;
         let members = members.context(
             "--direct needs the members: --members URL,URL,URL, or the Secret of a client by --members-secret DIRECTORY",
         )?;
@@ -67,6 +67,8 @@ impl LockSource {
         signals: &mut Signals,
         progress: &mut Progress,
     ) -> Result<HeldLock, NotHeld> {
+        // A request to an agent can have a ttl of its own.
+        expected_source(args).refuse_short_ttl(args.ttl)?;
         match self {
             Self::Claims { members } => claim::take(args, members.clone(), signals, progress).await,
             Self::Direct(direct) => direct::take(direct, args, signals, progress).await,
@@ -138,4 +140,23 @@ pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     // This does not wait for a DNS lookup that still runs.
     runtime.shutdown_background();
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent gets a `ttl` with each request.
+    #[tokio::test]
+    async fn no_lock_is_taken_with_a_ttl_that_the_skew_uses_up() {
+        let args = arguments::tests::parsed(&["--lock", "a/b", "--ttl", "5s"]);
+        let source = LockSource::Claims { members: None };
+        let mut progress = Progress::new(&args.lock);
+        let (_end, mut signals) = Signals::of_one_wait();
+        let Err(NotHeld::Failed(error)) = source.take(&args, &mut signals, &mut progress).await else {
+            panic!("refused")
+        };
+        assert!(error.to_string().contains("a ttl of 8s or more"), "{error:#}");
+        assert!(LockSource::new(&args).await.is_err(), "an agent does not start");
+    }
 }

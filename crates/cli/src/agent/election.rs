@@ -16,7 +16,8 @@ use super::task::{Agent, now};
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::console;
 use crate::hold::{
-    HoldState, Holding, LONGEST_SLEEP, Members, ValiditySource, Watched, check_wall_clock, reserve, send_release,
+    HoldState, Holding, LONGEST_SLEEP, Members, Source, ValiditySource, Watched, check_wall_clock, reserve,
+    send_release,
 };
 use redlock_api::DistributedLock;
 use redlock_api::requests::request;
@@ -165,11 +166,11 @@ impl Follower {
             self.agent.send(move |state, _| state.assume_promise(token, until));
         }
         match read(lock, &self.election.pod_uid) {
-            ObjectState::NotHeld { why } => {
+            ObjectState::NotHeld { why, is_certain } => {
                 if let Some(followed) = &mut self.followed {
                     followed.is_lost = true;
                 }
-                self.not_held(why);
+                if is_certain { self.not_held(why) } else { self.unknown(why) }
             }
             ObjectState::Held { holding, is_own } => {
                 if let Err(error) = self.follow(holding, is_own, connection).await {
@@ -183,6 +184,11 @@ impl Follower {
     /// Follows this hold from now on.
     async fn follow(&mut self, holding: Holding, is_own: bool, connection: &Connection) -> anyhow::Result<()> {
         let ttl = self.ttl;
+        // Another pod's hold is only reported until its published end, which needs no margin.
+        if is_own {
+            let status = Source::Status { skew: self.skew };
+            self.members.as_ref().map_or(status, |_| Source::Members).refuse_short_ttl(ttl.into())?;
+        }
         match &mut self.followed {
             Some(followed) if followed.holding.nonce == holding.nonce => {}
             Some(followed) if holding.token <= followed.holding.token => return Ok(()),
@@ -251,5 +257,65 @@ impl Follower {
         if let Some(followed) = &mut self.followed {
             followed.is_lost = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::leadership::{Answer, Refusal};
+    use super::super::tests::face;
+    use super::*;
+    use redlock_engine::time::{Clock as _, ClockOffset, UnixMicros};
+
+    /// The answer to an instance after the agent has read an election with this specification and status.
+    async fn answer(ttl: &str, status: Value) -> Answer {
+        let agent = face().agent;
+        let lock = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "elected", "namespace": "shop"},
+            "spec": {"ttl": ttl, "election": {"selector": {"matchLabels": {"app": "elected"}}}}, "status": status,
+        });
+        let cluster = Cluster::answering(|_| (500, json!({"reason": "InternalError", "code": 500})));
+        let server_time = cluster.server_time();
+        let at = now();
+        let wall = UnixMicros(SystemClock.wall().0 * 1_000);
+        server_time.set_offset(ClockOffset::of_reading(wall, Duration::ZERO, at, at));
+        let locks = Api::namespaced(cluster.client.clone(), "shop");
+        let connection = Connection { client: cluster.client, locks, server_time };
+        let election = Election { namespace: "shop".into(), name: "elected".into(), pod_uid: "u-1".into() };
+        let skew = Duration::from_secs(1);
+        let mut follower = Follower::new(agent.clone(), election, ClusterArgs::default(), None, skew);
+        follower.begun = None;
+        agent.ask(|state, now| state.register("a".into(), false, now)).await.unwrap().unwrap();
+        follower.observe(&serde_json::from_value(lock).unwrap(), &connection).await;
+        agent.ask(|state, now| state.answer("shop/elected", Some("a"), now)).await.unwrap()
+    }
+
+    fn elected(pod_uid: &str) -> Value {
+        let until = jiff::Timestamp::from_millisecond(SystemClock.wall().0 + 5_000).unwrap();
+        json!({"holder": {"identity": "pod-a", "podUID": pod_uid, "nonce": "n1", "key": "shop/elected"},
+            "fencingToken": 7, "validUntil": format!("{until:.3}")})
+    }
+
+    /// Without the members the end of a short hold is not exact enough to lead until its renewal.
+    #[tokio::test]
+    async fn a_pod_leads_only_with_a_ttl_that_outlasts_the_skew() {
+        assert!(matches!(answer("8s", elected("u-1")).await, Answer::Leads { token: 7, .. }));
+        let Answer::Unknown { why } = answer("5s", elected("u-1")).await else { panic!("unknown") };
+        assert!(why.contains("a ttl of 8s or more") && why.contains("--members-secret"), "{why}");
+        let other = answer("5s", elected("u-2")).await;
+        assert!(matches!(other, Answer::No(Refusal::HeldByOther { .. })), "{other:?}");
+    }
+
+    /// `run --agent` ends with another exit code then.
+    #[tokio::test]
+    async fn a_silent_operator_is_no_other_holder() {
+        assert!(matches!(answer("8s", json!({})).await, Answer::Unknown { .. }));
+        let held = json!({"type": "Held", "status": "False", "reason": "HeldByOther", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let other = answer("8s", json!({"conditions": [held]})).await;
+        assert!(matches!(other, Answer::No(Refusal::NotHeld { .. })), "{other:?}");
     }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap_complete::engine::ArgValueCompleter;
 
-use super::held_lock::reserve;
 use super::mounted_secret::{self, Secret};
 use crate::cluster::target::is_of_key_characters;
 use crate::cluster::{Cluster, ClusterArgs};
@@ -205,24 +204,6 @@ impl LockArgs {
     }
 }
 
-/// The minimum `ttl`, in multiples of the reserve.
-const RESERVES_PER_TTL: u32 = 4;
-
-impl LockArgs {
-    /// Refuses a `ttl` that is too short for an application to work under the lock.
-    ///
-    /// # Errors
-    /// If the `ttl` is that short.
-    pub(crate) fn refuse_short_ttl(&self) -> anyhow::Result<()> {
-        let least = reserve(Duration::ZERO) * RESERVES_PER_TTL;
-        if self.ttl.get() < least {
-            let (ttl, least) = (self.ttl, GoDuration::from(least));
-            bail!("--ttl {ttl} is too short for an application to stop in time: use {least} or more");
-        }
-        Ok(())
-    }
-}
-
 impl DirectArgs {
     /// The source of the members, from the options or else from the environment.
     pub(crate) fn members(&self, environment: impl Iterator<Item = (String, String)>) -> Option<Members> {
@@ -292,13 +273,6 @@ pub(super) mod tests {
         assert!(parsed(&["--lock", "a/b", "--direct", "--identity", "me"]).refuse_queue().is_ok());
         let refused = parsed(&["--lock", "a/b", "--priority", "-3"]).refuse_queue().unwrap_err().to_string();
         assert!(refused.starts_with("--priority needs the operator"), "{refused}");
-    }
-
-    #[test]
-    fn a_lock_that_is_lost_before_it_is_used_is_refused() {
-        let checked = |ttl| parsed(&["--lock", "a/b", "--ttl", ttl]).refuse_short_ttl();
-        assert!(checked("800ms").is_ok());
-        assert!(checked("799ms").unwrap_err().to_string().contains("use 800ms or more"));
     }
 
     #[test]

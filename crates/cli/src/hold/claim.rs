@@ -21,7 +21,7 @@ use object::Purpose;
 pub(crate) use pod::own as own_pod;
 use serde_json::json;
 use status::ClaimState;
-pub(crate) use status::Holding;
+pub(crate) use status::{Holding, is_taken};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;

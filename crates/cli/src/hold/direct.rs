@@ -2,17 +2,17 @@
 
 mod hold;
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, mem};
 
 use anyhow::{Context as _, anyhow, bail};
 pub(crate) use hold::DirectHold;
-use redlock_client::{BuildError, Builder, Client, Guard, Lock, NotAcquired};
+use redlock_client::{BuildError, Builder, Client, Event, Guard, Lock, NotAcquired};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -31,6 +31,11 @@ const WITHOUT_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The time between two readings of a mounted Secret.
 const REFRESH: Duration = Duration::from_secs(2);
+/// The number of failed attempts that a slow listener can be late.
+const ATTEMPTS: usize = 16;
+
+/// The failed attempts of all clients: the key, and the reason.
+type Attempts = broadcast::Sender<(String, NotAcquired)>;
 
 /// A client of the members. If the Secret is mounted, it follows changes of passwords and members.
 pub(crate) struct Direct {
@@ -38,6 +43,7 @@ pub(crate) struct Direct {
     ///
     /// Holds stay with the client that took them.
     client: watch::Receiver<Client>,
+    attempts: Attempts,
     follower: Option<Arc<Follower>>,
 }
 
@@ -55,11 +61,12 @@ impl Direct {
     /// # Errors
     /// If the members cannot be used as they are described.
     pub(super) async fn connect(args: &LockArgs, members: &Members) -> anyhow::Result<Self> {
-        let (client, read) = connected(args, members).await?;
+        let attempts = broadcast::Sender::new(ATTEMPTS);
+        let (client, read) = connected(args, members, &attempts).await?;
         let (changed, client) = watch::channel(client);
-        let follow = || tokio::spawn(follow(args.clone(), members.clone(), read, changed));
+        let follow = || tokio::spawn(follow(args.clone(), members.clone(), (read, attempts.clone()), changed));
         let follower = matches!(members, Members::Directory(_)).then(|| Arc::new(Follower(follow())));
-        Ok(Self { client, follower })
+        Ok(Self { client, attempts, follower })
     }
 
     /// Waits until the releases have reached the members.
@@ -70,7 +77,12 @@ impl Direct {
 }
 
 /// Follows the changes of the Secret.
-async fn follow(args: LockArgs, members: Members, mut read: Secret, changed: watch::Sender<Client>) {
+async fn follow(
+    args: LockArgs,
+    members: Members,
+    (mut read, attempts): (Secret, Attempts),
+    changed: watch::Sender<Client>,
+) {
     loop {
         sleep(REFRESH).await;
         // A Secret that cannot be read, or that is being replaced, is read again later.
@@ -79,14 +91,12 @@ async fn follow(args: LockArgs, members: Members, mut read: Secret, changed: wat
             continue;
         }
         let client = changed.borrow().clone();
-        if data.get("ca.crt") != read.get("ca.crt")
-            && let Some(config) = data.get("ca.crt").and_then(|ca| trusted(ca).ok())
-        {
-            client.set_tls(Arc::new(config));
+        if let Some(config) = changed_trust(&read, &data) {
+            client.set_tls(config);
         }
         match client.update(&data) {
             Ok(()) => read = data,
-            Err(BuildError::Stale) => match connected(&args, &members).await {
+            Err(BuildError::Stale) => match connected(&args, &members, &attempts).await {
                 Ok((client, data)) => {
                     changed.send_replace(client);
                     read = data;
@@ -106,6 +116,7 @@ pub(super) async fn take(
     progress: &mut Progress,
 ) -> Result<HeldLock, NotHeld> {
     let mut followed = direct.client.clone();
+    let mut attempts = direct.attempts.subscribe();
     let (client, guard) = loop {
         let client = followed.borrow_and_update().clone();
         let lock = lock(&client, args);
@@ -114,9 +125,8 @@ pub(super) async fn take(
             signal = signals.ending() => return Err(NotHeld::Signal(signal)),
             // The wait starts again with the current members.
             Ok(()) = followed.changed() => {}
-            acquired = acquire(&lock, args, progress) => {
-                break (client, acquired.map_err(|error| not_held(args, error))?);
-            }
+            acquired = acquire(&lock, args) => break (client, acquired.map_err(|error| not_held(args, error))?),
+            () = report(&mut attempts, args, progress) => {}
         }
     };
     let holder = args.identity.clone().unwrap_or_else(identity::of_process);
@@ -151,15 +161,37 @@ fn lock(client: &Client, args: &LockArgs) -> Lock {
     client.lock(args.lock.to_string()).ttl(args.ttl.get()).slots(slots).refuse_other_slots()
 }
 
-async fn acquire(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotAcquired> {
+/// Reports why attempts for this lock fail, until the future is dropped. A reason of the same kind is not repeated.
+async fn report(attempts: &mut broadcast::Receiver<(String, NotAcquired)>, args: &LockArgs, progress: &mut Progress) {
+    let lock = args.lock.to_string();
+    let mut last = None;
+    loop {
+        let (key, error) = match attempts.recv().await {
+            Ok(attempt) => attempt,
+            Err(broadcast::error::RecvError::Lagged(_)) => continue,
+            Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
+        };
+        // The key of a slot is that of the lock, `#` and a number.
+        let is_own = key.split('#').next() == Some(lock.as_str());
+        if !is_own || last.replace(mem::discriminant(&error)) == Some(mem::discriminant(&error)) {
+            continue;
+        }
+        match &error {
+            NotAcquired::Waiting { .. } => {
+                let why = format!("{error}: this client does not know for how long they have been running");
+                progress.report(&why, false);
+            }
+            error => progress.report(&error.to_string(), matches!(error, NotAcquired::HeldByOther { .. })),
+        }
+    }
+}
+
+async fn acquire(lock: &Lock, args: &LockArgs) -> Result<Guard, NotAcquired> {
     let error = loop {
         match lock.clone().try_acquire().await {
             Ok(guard) => return Ok(guard),
             // This error is not about another holder, so `--try` waits as well.
-            Err(error @ NotAcquired::Waiting { left }) => {
-                progress.report(&format!("{error}: this client does not know for how long they have been running"));
-                sleep(left).await;
-            }
+            Err(NotAcquired::Waiting { left }) => sleep(left).await,
             Err(error) => break error,
         }
     };
@@ -168,22 +200,17 @@ async fn acquire(lock: &Lock, args: &LockArgs, progress: &mut Progress) -> Resul
         Wait::For(wait) => wait,
         Wait::Forever => WITHOUT_END,
     };
-    match error {
-        NotAcquired::HeldByOther { .. } => progress.report(&error.to_string()),
-        NotAcquired::NoQuorum { .. } => progress.report_unknown(&error.to_string()),
-        _ => {}
-    }
     lock.clone().wait(wait).acquire().await
 }
 
 /// A client of the members, and the Secret that describes them.
-async fn connected(args: &LockArgs, members: &Members) -> anyhow::Result<(Client, Secret)> {
-    let (builder, data) = builder(args, members)?;
+async fn connected(args: &LockArgs, members: &Members, attempts: &Attempts) -> anyhow::Result<(Client, Secret)> {
+    let (builder, data) = builder(args, members, attempts.clone())?;
     Ok((builder.connect().await?, data))
 }
 
 /// The settings of a client, and the Secret that they are from.
-fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<(Builder, Secret)> {
+fn builder(args: &LockArgs, members: &Members, attempts: Attempts) -> anyhow::Result<(Builder, Secret)> {
     let data = members.secret()?.unwrap_or_default();
     let (builder, ca) = match members {
         Members::Directory(_) | Members::Entries(_) => (Client::from_secret(&data)?, data.get("ca.crt").cloned()),
@@ -205,6 +232,12 @@ fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<(Builder, Secre
         Some(ca) => builder.tls(Arc::new(trusted(&ca)?)),
         None => builder,
     };
+    let builder = builder.on_event(move |event| {
+        if let Event::NotAcquired { key, error, .. } = event {
+            // Without a receiver no lock waits.
+            let _ = attempts.send((key.to_string(), error.clone()));
+        }
+    });
     Ok((builder, data))
 }
 
@@ -227,6 +260,12 @@ pub(super) fn addresses(members: &Members) -> anyhow::Result<String> {
     Ok(addresses.join(","))
 }
 
+/// The TLS configuration of a changed Secret, if it has another certificate authority.
+pub(crate) fn changed_trust(old: &Secret, new: &Secret) -> Option<Arc<ClientConfig>> {
+    let ca = new.get("ca.crt").filter(|ca| old.get("ca.crt") != Some(ca))?;
+    trusted(ca).ok().map(Arc::new)
+}
+
 /// A TLS configuration that trusts only this certificate authority.
 pub(crate) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
@@ -240,7 +279,44 @@ pub(crate) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
 
 #[cfg(test)]
 mod tests {
+    use redlock_client::test_util::FakeMembers;
+    use tokio::sync::mpsc;
+    use tokio::time::timeout;
+
+    use super::super::arguments::tests::parsed;
     use super::*;
+
+    /// An agent answers with the last reason, so a reason must not outlast its cause.
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_lock_reports_each_new_reason() {
+        let members = FakeMembers::start(3);
+        for member in members.iter() {
+            member.set("a/b", "another holder", WITHOUT_END);
+        }
+        let args = parsed(&["--lock", "a/b", "--direct", "--admit-at-once"]);
+        let attempts = broadcast::Sender::new(ATTEMPTS);
+        let (builder, _) = builder(&args, &Members::Urls(members.urls()), attempts.clone()).unwrap();
+        let client = watch::Sender::new(builder.connect_on(members.machine()).await.unwrap());
+        let direct = Direct { client: client.subscribe(), attempts, follower: None };
+        let (sender, mut reasons) = mpsc::unbounded_channel();
+        let mut progress = Progress::reported(&args.lock, move |why, is_certain| {
+            let _ = sender.send((why.to_owned(), is_certain));
+        });
+        let (_end, mut signals) = Signals::of_one_wait();
+        let script = async {
+            let (why, is_certain) = reasons.recv().await.unwrap();
+            assert!(why.contains("held by another") && is_certain, "{why}");
+            members.iter().for_each(|member| member.freeze());
+            let (why, is_certain) = reasons.recv().await.unwrap();
+            assert!(why.contains("no majority") && !is_certain, "{why}");
+            members.iter().for_each(|member| member.thaw());
+            assert!(reasons.recv().await.unwrap().1, "the other holder is there again");
+        };
+        tokio::select! {
+            taken = take(&direct, &args, &mut signals, &mut progress) => panic!("{:?}", taken.err()),
+            scripted = timeout(30 * REFRESH, script) => scripted.unwrap(),
+        }
+    }
 
     #[test]
     fn a_place_is_the_members_however_they_are_listed() {

@@ -2,14 +2,22 @@
 
 use std::time::Duration;
 
+use anyhow::bail;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
+use redlock_api::GoDuration;
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// The bounds of [`reserve`].
 const LEAST_RESERVE: Duration = Duration::from_millis(200);
 const MOST_RESERVE: Duration = Duration::from_secs(1);
+/// The minimum `ttl`, in multiples of the reserve.
+const RESERVES_PER_TTL: u32 = 4;
+/// The minimum `ttl` if only published validities are known, in multiples of the skew.
+///
+/// The operator publishes a renewal when a third of the `ttl` is left. Skew, reserve and the resolution of the clock must fit in it.
+const SKEWS_PER_TTL: u32 = 8;
 
 /// The validity of a hold at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +67,30 @@ pub(crate) enum Source {
     Status { skew: Duration },
     /// An outer `run` or an agent, with this remaining validity.
     Outer { left: Duration },
+}
+
+impl Source {
+    /// Refuses a `ttl` that is too short for an application to work under the lock.
+    ///
+    /// # Errors
+    /// If the `ttl` is that short.
+    pub(crate) fn refuse_short_ttl(self, ttl: GoDuration) -> anyhow::Result<()> {
+        let least = LEAST_RESERVE * RESERVES_PER_TTL;
+        if ttl.get() < least {
+            let least = GoDuration::from(least);
+            bail!("ttl {ttl} is too short for an application to stop in time: use {least} or more");
+        }
+        if let Self::Status { skew } = self
+            && ttl.get() < skew * SKEWS_PER_TTL
+        {
+            let (skew, least) = (GoDuration::from(skew), GoDuration::from(skew * SKEWS_PER_TTL));
+            bail!(
+                "ttl {ttl} is too short: the end of the lock is only known to {skew}. Set a ttl of {least} or more, a smaller --skew, or give \
+                 the Secret of a client with access Read by --members-secret"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// A lock that is held and renewed.
@@ -127,4 +159,19 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 /// The reserve at the end of a validity: time to notify the application of the end, or to kill it.
 pub(crate) fn reserve(ttl: Duration) -> Duration {
     (ttl / 20).clamp(LEAST_RESERVE, MOST_RESERVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_lost_before_it_is_used_is_refused() {
+        let status = Source::Status { skew: Duration::from_secs(1) };
+        let checked = |source: Source, ttl| source.refuse_short_ttl(GoDuration::from_millis(ttl));
+        assert!(checked(Source::Members, 800).is_ok() && checked(status, 8_000).is_ok());
+        assert!(checked(Source::Members, 799).unwrap_err().to_string().contains("use 800ms or more"));
+        let text = checked(status, 7_999).unwrap_err().to_string();
+        assert!(text.contains("a ttl of 8s or more") && text.contains("--skew"), "{text}");
+    }
 }

@@ -29,17 +29,8 @@ impl Progress {
         Self { lock: lock.to_string(), last: String::new(), is_terminal: false, listener: Some(Box::new(listener)) }
     }
 
-    /// Reports why the lock is not held yet.
-    pub(crate) fn report(&mut self, why: &str) {
-        self.write_line(why, true);
-    }
-
-    /// Reports why it is unknown whether another holder has the lock.
-    pub(crate) fn report_unknown(&mut self, why: &str) {
-        self.write_line(why, false);
-    }
-
-    fn write_line(&mut self, why: &str, is_certain: bool) {
+    /// Reports why the lock is not held yet. It is certain only if another holder has the lock, or comes first.
+    pub(crate) fn report(&mut self, why: &str, is_certain: bool) {
         if why == self.last {
             return;
         }

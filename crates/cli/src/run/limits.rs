@@ -8,8 +8,6 @@ use redlock_engine::time::Boottime;
 
 /// Time reserved for the delay until a published validity is read.
 const PUBLICATION: Duration = Duration::from_millis(500);
-/// The minimum `ttl` if only published validities are known, in multiples of the skew.
-const SKEWS_PER_TTL: u32 = 8;
 
 /// Why a command cannot be ended in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,11 +17,6 @@ pub(super) enum LimitError {
          Use a shorter --grace or a longer --ttl"
     )]
     Grace { asked: GoDuration, ttl: GoDuration, most: GoDuration },
-    #[error(
-        "--ttl {ttl} is too short: the end of the lock is only known to {skew}. Use --ttl {least} or more, a smaller --skew, or give the \
-         Secret of a client with access Read by --members-secret"
-    )]
-    Ttl { ttl: GoDuration, skew: GoDuration, least: GoDuration },
     #[error(
         "what holds the lock outside this `redlock run` has only {left} left, and --grace {asked} needs twice as much"
     )]
@@ -41,7 +34,7 @@ pub(super) struct Limits {
 
 impl Limits {
     /// # Errors
-    /// If the grace is too long or the `ttl` is too short. The error has the numbers that are possible.
+    /// If the grace is too long. The error has the longest possible one.
     pub(super) fn new(asked: Option<GoDuration>, ttl: GoDuration, source: Source) -> Result<Self, LimitError> {
         let lasts = match source {
             Source::Outer { left } => ttl.get().min(left),
@@ -51,13 +44,7 @@ impl Limits {
         let most = match source {
             // A short `ttl` has a larger reserve, which leaves less for the grace.
             Source::Members => (ttl.get() / 2).saturating_sub(reserve.saturating_sub(ttl.get() / 20)),
-            Source::Status { skew } => {
-                let least = skew * SKEWS_PER_TTL;
-                if ttl.get() < least {
-                    return Err(LimitError::Ttl { ttl, skew: skew.into(), least: least.into() });
-                }
-                (ttl.get() / 4).saturating_sub(skew + PUBLICATION)
-            }
+            Source::Status { skew } => (ttl.get() / 4).saturating_sub(skew + PUBLICATION),
             Source::Outer { left } => left / 2,
         };
         let Some(asked) = asked else { return Ok(Self { grace: most / 2, reserve }) };
@@ -120,13 +107,6 @@ mod tests {
         }
         let text = Limits::new(Some(seconds(2)), seconds(3), Source::Members).unwrap_err().to_string();
         assert!(text.contains("at most 1450ms"), "{text}");
-    }
-
-    #[test]
-    fn a_ttl_that_the_skew_eats_up_is_refused() {
-        let text = Limits::new(None, seconds(7), STATUS).unwrap_err().to_string();
-        assert!(text.contains("--ttl 8s or more"), "{text}");
-        assert!(Limits::new(None, seconds(7), Source::Members).is_ok());
     }
 
     #[test]

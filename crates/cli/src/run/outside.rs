@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::hold::{
@@ -205,8 +205,7 @@ impl Outside {
                 return;
             }
             sleep((left / 6).clamp(LEAST_PAUSE, LONGEST_SLEEP)).await;
-            let Ok(reply) = timeout(left, self.ask(left)).await else { return };
-            match reply {
+            match self.ask(left).await {
                 Reply::Leads { answer, until } if answer.fencing_token == token => {
                     published.send_if_modified(|validity| {
                         let is_later = until > validity.until;

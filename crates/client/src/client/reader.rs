@@ -49,7 +49,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// ```
 pub struct Reader {
     machine: Machine,
-    trust: TlsSettings,
+    trust: Mutex<TlsSettings>,
     state: Mutex<State>,
 }
 
@@ -130,7 +130,7 @@ impl ReaderBuilder {
     pub fn build_on(self, machine: Machine) -> Result<Reader, BuildError> {
         tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let state = State::new(&self.secret, &self.trust, &machine, &[])?;
-        Ok(Reader { machine, trust: self.trust, state: Mutex::new(state) })
+        Ok(Reader { machine, trust: Mutex::new(self.trust), state: Mutex::new(state) })
     }
 }
 
@@ -208,9 +208,18 @@ impl Reader {
     /// Outside of a tokio runtime.
     pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
         let secret = SecretEntries::read(data)?;
+        let trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut state = self.state();
-        *state = State::new(&secret, &self.trust, &self.machine, &state.members)?;
+        *state = State::new(&secret, &trust, &self.machine, &state.members)?;
         Ok(())
+    }
+
+    /// Sets the TLS configuration for the next [`Reader::update`].
+    ///
+    /// The new configuration can have another certificate authority, for example.
+    #[cfg(feature = "tls")]
+    pub fn set_tls(&self, config: Arc<rustls::ClientConfig>) {
+        self.trust.lock().unwrap_or_else(PoisonError::into_inner).tls = Some(config);
     }
 
     /// Reads the key on all members, in at most one node timeout, and decides the state of the lock.

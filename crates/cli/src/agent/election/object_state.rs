@@ -1,21 +1,29 @@
 //! Pure: the state of an election, from its object.
 
-use crate::hold::Holding;
+use crate::hold::{Holding, is_taken};
 use redlock_api::DistributedLock;
 use redlock_api::conditions::{LockCondition, find_condition};
 
 /// The state of an election, from its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ObjectState {
-    Held { holding: Holding, is_own: bool },
-    NotHeld { why: String },
+    Held {
+        holding: Holding,
+        is_own: bool,
+    },
+    /// It is certain that no pod leads only if the hold ends, or another lock has the key.
+    NotHeld {
+        why: String,
+        is_certain: bool,
+    },
 }
 
 pub(super) fn read(lock: &DistributedLock, pod_uid: &str) -> ObjectState {
     let status = lock.status.clone().unwrap_or_default();
     if let Some(ending) = status.ending {
         let message = ending.message.unwrap_or_default();
-        return ObjectState::NotHeld { why: format!("{message} ({})", ending.reason).trim().to_owned() };
+        let why = format!("{message} ({})", ending.reason).trim().to_owned();
+        return ObjectState::NotHeld { why, is_certain: true };
     }
     if let (Some(holder), Some(token)) = (status.holder, status.fencing_token)
         && lock.metadata.deletion_timestamp.is_none()
@@ -33,7 +41,7 @@ pub(super) fn read(lock: &DistributedLock, pod_uid: &str) -> ObjectState {
     }
     let held = find_condition(&status.conditions, LockCondition::Held);
     let why = held.map_or("no pod leads", |held| if held.message.is_empty() { &held.reason } else { &held.message });
-    ObjectState::NotHeld { why: why.to_owned() }
+    ObjectState::NotHeld { why: why.to_owned(), is_certain: held.is_some_and(|held| is_taken(&held.reason)) }
 }
 
 #[cfg(test)]
@@ -67,8 +75,24 @@ mod tests {
     fn a_hold_that_ends_is_none() {
         let mut status = held("u-1");
         status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
-        assert_eq!(state(&status), ObjectState::NotHeld { why: "by alice (Broken)".into() });
-        assert_eq!(state(&json!({})), ObjectState::NotHeld { why: "no pod leads".into() });
+        assert_eq!(state(&status), ObjectState::NotHeld { why: "by alice (Broken)".into(), is_certain: true });
+    }
+
+    #[test]
+    fn only_another_holder_of_the_key_is_a_certain_reason() {
+        let because = |reason: &str| {
+            let held = json!({"type": "Held", "status": "False", "reason": reason, "message": reason,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            state(&json!({"conditions": [held]}))
+        };
+        let not_held = |why: &str, is_certain| ObjectState::NotHeld { why: why.into(), is_certain };
+        assert_eq!(state(&json!({})), not_held("no pod leads", false));
+        for reason in ["Queued", "HeldByOther", "KeyNeverExpires", "LockDelay", "Suspended"] {
+            assert_eq!(because(reason), not_held(reason, true));
+        }
+        for reason in ["Pending", "NoQuorum", "NotAccepted", "NoCandidate"] {
+            assert_eq!(because(reason), not_held(reason, false));
+        }
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl Claimant<'_> {
         if self.deadline.is_some_and(|deadline| deadline <= SystemClock.boottime() + RETRY) {
             return Err(self.not_answered(SILENT_SERVER));
         }
-        progress.report_unknown(SILENT_SERVER);
+        progress.report(SILENT_SERVER, false);
         sleep(RETRY).await;
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Claimant<'_> {
                 },
                 Err(_) if quiet < left => {
                     is_withheld = false;
-                    progress.report(&last);
+                    progress.report(&last, is_taken);
                     continue;
                 }
                 Err(_) => return Err(self.not_acquired(&last, is_taken)),
@@ -217,7 +217,7 @@ impl Claimant<'_> {
                     }
                     is_withheld = !is_taken && SystemClock.boottime() < quiet_until;
                     if !is_withheld {
-                        progress.report(&why);
+                        progress.report(&why, is_taken);
                     }
                     last = why;
                 }
@@ -265,7 +265,60 @@ impl Claimant<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::{Value, json};
+
+    use super::super::super::arguments::tests::parsed;
     use super::*;
+    use crate::cluster::fake::is_watch;
+
+    /// The reasons that a claim with this status reports until a wait ends, and its end.
+    async fn reported(status: Value) -> (Vec<(String, bool)>, NotHeld) {
+        let claim = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "reindex-abcde", "namespace": "shop"},
+            "spec": {"key": "reindex", "claim": {"identity": "me"}}, "status": status,
+        });
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": [claim]});
+        let cluster = Cluster::answering(move |request| match is_watch(request) {
+            true => (500, json!({"reason": "InternalError", "code": 500})),
+            false => (200, list.clone()),
+        });
+        let args = parsed(&["--lock", "shop/reindex"]);
+        let locks = Api::namespaced(cluster.client.clone(), "shop");
+        let wanted = serde_json::from_value(claim).unwrap();
+        let deadline = Some(SystemClock.boottime() + 2 * QUIET);
+        let claimant = Claimant { args: &args, client: cluster.client, locks, wanted, can_exist: true, deadline };
+        let reasons = Arc::new(Mutex::new(Vec::new()));
+        let mut progress = Progress::reported(&args.lock, {
+            let reasons = Arc::clone(&reasons);
+            move |why, is_certain| reasons.lock().unwrap().push((why.to_owned(), is_certain))
+        });
+        let mut watched = Watched::new(&claimant.locks, "reindex-abcde");
+        let end = claimant.until_held(&mut watched, &mut progress).await.unwrap_err();
+        let reasons = reasons.lock().unwrap().clone();
+        (reasons, end)
+    }
+
+    /// An agent answers 503 then, so that `run --agent` does not report another holder.
+    #[tokio::test(start_paused = true)]
+    async fn only_another_holder_is_a_certain_reason() {
+        let held = |reason: &str| {
+            json!({"conditions": [{"type": "Held", "status": "False", "reason": reason, "message": reason,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+        };
+        for (status, why, is_certain) in [
+            (json!({}), SILENT_OPERATOR, false),
+            (held("NoQuorum"), "NoQuorum", false),
+            (held("HeldByOther"), "HeldByOther", true),
+        ] {
+            let (reasons, end) = reported(status).await;
+            assert_eq!(reasons, [(why.to_owned(), is_certain)]);
+            assert_eq!(matches!(end, NotHeld::NotAcquired(_)), is_certain, "{end:?}");
+            assert_eq!(matches!(end, NotHeld::NotAnswered(_)), !is_certain, "{end:?}");
+        }
+    }
 
     #[test]
     fn the_wait_begins_before_the_first_request() {

@@ -102,6 +102,12 @@ const FINAL: [AcceptedReason; 4] = [
     AcceptedReason::JobsNotServed,
 ];
 
+/// Whether a reason of Held shows that another holder has the lock, or comes first.
+pub(crate) fn is_taken(reason: &str) -> bool {
+    let taken = [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::KeyNeverExpires];
+    taken.into_iter().chain([HeldReason::LockDelay, HeldReason::Suspended]).any(|taken| taken.as_str() == reason)
+}
+
 fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> ClaimState {
     let status = lock.status.as_ref();
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -114,10 +120,7 @@ fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> ClaimState
     let Some((reason, message)) = held else {
         return ClaimState::Waiting { why: "the operator has not answered".to_owned(), obstacle: Obstacle::Other };
     };
-    let taken = [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::KeyNeverExpires];
-    let is_taken =
-        taken.into_iter().chain([HeldReason::LockDelay, HeldReason::Suspended]).any(|taken| taken.as_str() == reason);
-    let obstacle = if is_taken { Obstacle::Taken } else { Obstacle::Other };
+    let obstacle = if is_taken(&reason) { Obstacle::Taken } else { Obstacle::Other };
     let place = status.and_then(|status| status.queue_position).filter(|place| *place > 0);
     let place = place.map(|place| format!("place {place} in the queue. ")).unwrap_or_default();
     ClaimState::Waiting { why: format!("{place}{message}"), obstacle }

@@ -9,8 +9,9 @@ use redlock_engine::redlock::Nonce;
 use tokio::time::sleep;
 
 use super::super::arguments::Members;
-use super::super::direct::trusted;
+use super::super::direct::{changed_trust, trusted};
 use super::super::held_lock::{LONGEST_SLEEP, Source};
+use super::super::mounted_secret::Secret;
 
 use super::status::Holding;
 use redlock_api::GoDuration;
@@ -39,7 +40,7 @@ pub(crate) enum HoldState {
 /// The source of the validity of a claim: the members or the status.
 pub(crate) enum ValiditySource {
     /// The members. The value is known after the first reading.
-    Members { members: Members, reader: Box<Reader>, key: String, owner: Owner },
+    Members { members: Members, secret: Secret, reader: Box<Reader>, key: String, owner: Owner },
     /// The status, by the API server's clock.
     Status { server_time: Arc<ServerTime>, skew: Duration, published: Option<Published> },
 }
@@ -82,7 +83,7 @@ impl ValiditySource {
             builder = builder.tls(Arc::new(trusted(ca)?));
         }
         let reader = Box::new(builder.connect().await?);
-        Ok(Self::Members { members, reader, key: holding.key.clone(), owner: Owner::Nonce(nonce) })
+        Ok(Self::Members { members, secret: data, reader, key: holding.key.clone(), owner: Owner::Nonce(nonce) })
     }
 
     /// Changes to another hold.
@@ -162,13 +163,18 @@ impl ValiditySource {
         }
     }
 
-    /// Reads the Secret again, because the members or their passwords can have changed.
-    pub(crate) fn refresh(&self) {
-        if let Self::Members { members, reader, .. } = self
+    /// Reads the Secret again, because the members, their passwords or their authority can have changed.
+    pub(crate) fn refresh(&mut self) {
+        if let Self::Members { members, secret, reader, .. } = self
             && let Ok(Some(data)) = members.secret()
         {
-            // The reader ignores an unreadable entry.
-            let _ = reader.update(&data);
+            if let Some(config) = changed_trust(secret, &data) {
+                reader.set_tls(config);
+            }
+            // A Secret that is being replaced is read again later.
+            if reader.update(&data).is_ok() {
+                *secret = data;
+            }
         }
     }
 
@@ -230,103 +236,4 @@ pub(crate) fn check_wall_clock(server_time: &ServerTime, clock: &dyn Clock, skew
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use redlock_api::server_time::USUAL_DRIFT;
-    use redlock_engine::time::{ClockOffset, Monotonic, UnixMillis};
-
-    /// A machine whose wall clock is wrong by this number of milliseconds.
-    struct WrongClock(i64);
-
-    impl Clock for WrongClock {
-        fn boottime(&self) -> Boottime {
-            SystemClock.boottime()
-        }
-
-        fn monotonic(&self) -> Monotonic {
-            SystemClock.monotonic()
-        }
-
-        fn wall(&self) -> UnixMillis {
-            UnixMillis(SystemClock.wall().0 + self.0)
-        }
-    }
-
-    #[test]
-    fn a_published_validity_counts_from_the_latest_time_it_may_be() {
-        assert_eq!(left(10_000, UnixMicros(7_500_000)), Duration::from_millis(2_500));
-        assert_eq!(left(10_000, UnixMicros(10_000_001)), Duration::ZERO);
-    }
-
-    #[test]
-    fn nothing_starts_on_a_machine_whose_clock_is_wrong() {
-        let server_time = ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT);
-        let skew = Duration::from_secs(1);
-        assert!(
-            check_wall_clock(&server_time, &SystemClock, skew).unwrap_err().to_string().contains("--members-secret")
-        );
-        let now = SystemClock.boottime();
-        let real = UnixMicros(SystemClock.wall().0 * 1_000);
-        server_time.set_offset(ClockOffset::of_reading(real, Duration::ZERO, now, now));
-        assert!(check_wall_clock(&server_time, &SystemClock, skew).is_ok());
-        for by in [-30_000, 30_000] {
-            let refused = check_wall_clock(&server_time, &WrongClock(by), skew).unwrap_err().to_string();
-            assert!(refused.contains("apart, and --skew is 1s"), "{refused}");
-        }
-    }
-
-    /// The first response gives the server's time to a second, and later ones are much more exact.
-    ///
-    /// A hold is renewed in the last third of its validity. If the error stayed at a second, the hold would end before its renewal.
-    #[test]
-    fn a_validity_is_known_better_when_the_clock_is() {
-        let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));
-        let server_time = ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT);
-        let (sent, resolution) = (UnixMicros(1_000_000_000), Duration::from_secs(1));
-        let valid_until = 1_008_000;
-        assert_eq!(held_until(&server_time, valid_until, skew, now), None);
-        server_time.set_offset(ClockOffset::of_reading(sent, resolution, now, now));
-        let until = held_until(&server_time, valid_until, skew, now).unwrap();
-        assert_eq!(until, now + Duration::from_secs(6));
-        let mut published = Published { valid_until, bound: now + Duration::from_secs(9), until };
-        assert_eq!(published.later(held_until(&server_time, valid_until, skew, now)), HoldState::Unknown);
-        server_time.set_offset(ClockOffset::of_reading(sent, resolution / 4, now, now));
-        let known = published.later(held_until(&server_time, valid_until, skew, now));
-        assert_eq!(known, HoldState::Until(now + Duration::from_millis(6_750)));
-        // The extension is reported once. The clock becomes less exact with age, but an end that was true is not withdrawn.
-        let later = now + Duration::from_secs(3);
-        assert_eq!(published.later(held_until(&server_time, valid_until, skew, later)), HoldState::Unknown);
-    }
-
-    /// An API server's clock is set back, or another server behind the same address has a late clock.
-    #[test]
-    fn a_clock_that_is_set_back_prolongs_no_published_validity() {
-        let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));
-        let late = now + Duration::from_secs(60);
-        let mut published =
-            Published { valid_until: 1, bound: now + Duration::from_secs(9), until: now + Duration::from_secs(8) };
-        assert_eq!(published.later(Some(late)), HoldState::Until(now + Duration::from_secs(9)));
-        assert_eq!(published.later(Some(late)), HoldState::Unknown);
-        let server_time = Arc::new(ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT));
-        let learn = |millis: i64| {
-            let now = SystemClock.boottime();
-            server_time.set_offset(ClockOffset::of_reading(UnixMicros(millis * 1_000), Duration::ZERO, now, now));
-        };
-        let holding = Holding {
-            nonce: String::new(),
-            token: 1,
-            identity: String::new(),
-            key: String::new(),
-            valid_until: 1_000_010_000,
-        };
-        learn(1_000_000_000);
-        let begun = SystemClock.boottime();
-        let mut trust = ValiditySource::Status { server_time: server_time.clone(), skew, published: None };
-        let ttl = Duration::from_secs(10);
-        let HoldState::Until(first) = trust.published(&holding, ttl) else { panic!("known") };
-        learn(999_980_000);
-        let HoldState::Until(again) = trust.published(&holding, ttl) else { panic!("known") };
-        let most = SystemClock.boottime() + ttl.saturating_sub(skew);
-        assert!(first <= most && again <= most && again.since(begun) < Duration::from_secs(10), "{first:?} {again:?}");
-    }
-}
+mod tests;
