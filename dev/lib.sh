@@ -79,7 +79,7 @@ cargo_tool() {
   shift 2
   if [[ $("$@" 2>/dev/null) != "$crate "?(v)"$version" ]]; then
     step "Building $crate $version (some minutes the first time)"
-    cargo install --quiet --debug --locked --version "=$version" --root "$LOCAL" "$crate"
+    CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --debug --locked --version "=$version" --root "$LOCAL" "$crate"
   fi
 }
 

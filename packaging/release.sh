@@ -34,7 +34,7 @@ if [[ ${GITHUB_REF_TYPE:-} == tag && $(git rev-parse --quiet --verify "refs/tags
 fi
 command -v helm >/dev/null || die "helm is needed"
 if [[ $(cargo cyclonedx --version 2>/dev/null) != *" $CYCLONEDX_VERSION" ]]; then
-  cargo install --quiet --debug --locked --version "=$CYCLONEDX_VERSION" --root "$TOOLS" cargo-cyclonedx
+  CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --debug --locked --version "=$CYCLONEDX_VERSION" --root "$TOOLS" cargo-cyclonedx
 fi
 
 rm -rf "$DIST"

@@ -76,7 +76,7 @@ pub enum Unfit {
     #[error("it has no {0}: set tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does")]
     Missing(&'static str),
     /// Its owner does not permit its use by this quorum.
-    #[error("it has no label {label}: {quorum}: set the label on the Secret", label = QUORUM_LABEL)]
+    #[error("it has no label redlock-operator.io/quorum: {quorum}: set the label on the Secret")]
     NotLent {
         /// The name of the quorum.
         quorum: String,
