@@ -65,6 +65,8 @@ impl JobState {
 pub struct JobPods {
     /// One of them runs.
     pub running: bool,
+    /// One of those that run is being deleted. It is in doubt a minute after its grace period, if nothing reports its end.
+    pub deleting: bool,
     /// The reason why it is unknown whether one of them runs.
     pub doubt: Option<String>,
     /// Number of ended pods of this hold.
@@ -80,7 +82,7 @@ pub struct JobEvidence {
     pub running: bool,
     /// The reason why it is unknown whether one of its pods runs.
     pub doubt: Option<String>,
-    /// The grace period of its pods. It is unknown after the Job was deleted, and then [`Duration::MAX`].
+    /// The grace period of its pods. [`Duration::MAX`] if the Job does not exist any more and they are being deleted.
     pub grace: Duration,
 }
 
@@ -88,7 +90,11 @@ impl JobEvidence {
     /// The evidence of a Job under the hold with this token. A deleted Job is `None`.
     #[must_use]
     pub fn of(job: Option<&Job>, pods: JobPods, token: i64) -> Self {
-        let grace = job.map_or(Duration::MAX, |job| job.spec.as_ref().map_or(DEFAULT_GRACE, grace));
+        let grace = match job {
+            Some(job) => job.spec.as_ref().map_or(DEFAULT_GRACE, grace),
+            None if pods.deleting => Duration::MAX,
+            None => DEFAULT_GRACE,
+        };
         Self { state: state(job, token, pods.ended), running: pods.running, doubt: pods.doubt, grace }
     }
 

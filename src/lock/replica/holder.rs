@@ -121,7 +121,11 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
             && pod.labels().get(keys::JOB_UID_LABEL).is_some_and(|of| of == uid)
     };
     let pods = pods_of(context, &[uid], is_of_it);
-    job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token)
+    let is_deleting = |(pod, instance): &(Arc<Pod>, Instance)| {
+        *instance == Instance::Running && pod.metadata.deletion_timestamp.is_some()
+    };
+    let deleting = pods.iter().any(is_deleting);
+    JobPods { deleting, ..job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token) }
 }
 
 /// The token of the hold under which a Job's pod was created.

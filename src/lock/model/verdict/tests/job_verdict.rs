@@ -95,9 +95,13 @@ fn a_stopped_job_keeps_its_lock_for_grace_period_and_ttl() {
 /// The object of a deleted Job is gone before its pods, which can have any grace period.
 #[test]
 fn a_deleted_job_keeps_its_lock_until_its_pods_end() {
-    let gone = |running| Liveness::Job(JobEvidence::of(None, JobPods { running, ..JobPods::default() }, 7));
-    assert_eq!(judge(&stopping(59), &gone(true)), Verdict::Keep);
-    assert!(matches!(judge(&stopping(59), &gone(false)), Verdict::LetExpire(_)));
+    let gone = |running, deleting| {
+        Liveness::Job(JobEvidence::of(None, JobPods { running, deleting, ..JobPods::default() }, 7))
+    };
+    assert_eq!(judge(&stopping(59), &gone(true, true)), Verdict::Keep);
+    assert_eq!(judge(&stopping(39), &gone(true, false)), Verdict::Keep);
+    assert!(matches!(judge(&stopping(40), &gone(true, false)), Verdict::LetExpire(_)), "an orphan without end");
+    assert!(matches!(judge(&stopping(59), &gone(false, false)), Verdict::LetExpire(_)));
 }
 
 #[test]
