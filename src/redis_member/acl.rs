@@ -163,6 +163,11 @@ impl UserRule {
         Self::client_name(LOCKER_CLIENT, epoch)
     }
 
+    /// Whether this is the operator's voting user of an epoch.
+    pub fn is_locker(name: &str) -> bool {
+        name.strip_prefix(LOCKER_CLIENT).is_some_and(|epoch| epoch.starts_with("-e"))
+    }
+
     /// `<client>-e<epoch>`.
     pub fn client_name(client: &str, epoch: i64) -> String {
         format!("{client}-e{epoch}")

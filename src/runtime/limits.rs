@@ -29,16 +29,19 @@ impl Limits {
 
     /// Whether a quorum exceeds the limit of its namespace. The oldest quorums have priority.
     ///
-    /// A quorum with started members is always served, even above the limit, because promises of its members can still be valid. One with
-    /// copies of Secrets is served, too, because only its deletion removes them.
+    /// A quorum with started members is always served, even above the limit, because promises of its members can still be valid. A deleted
+    /// one with copies of Secrets is served, too, because only its deletion removes them.
     #[must_use]
     pub fn has_no_room(&self, quorum: &RedisQuorum, namespace: &[impl AsRef<RedisQuorum>]) -> bool {
         let age =
             |quorum: &RedisQuorum| (quorum.metadata.creation_timestamp.as_ref().map(|it| it.0), quorum.name_any());
         let members = quorum.members();
-        let has_copies = quorum.status.as_ref().is_some_and(|status| !status.client_copies.is_empty());
-        let has_begun =
-            has_copies || members.iter().any(|member| member.state != MemberState::Pending || member.run_id.is_some());
+        let is_deleting = quorum.metadata.deletion_timestamp.is_some();
+        let has_copies = is_deleting && quorum.status.as_ref().is_some_and(|status| !status.client_copies.is_empty());
+        let has_granted = quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
+        let has_begun = has_copies
+            || has_granted
+            || members.iter().any(|member| member.state != MemberState::Pending || member.run_id.is_some());
         let older = || namespace.iter().filter(|other| age(other.as_ref()) < age(quorum)).count();
         !has_begun && namespace.len() > self.quorums && older() >= self.quorums
     }
@@ -48,6 +51,7 @@ impl Limits {
 mod tests {
     use std::sync::Arc;
 
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
     use super::*;
@@ -73,6 +77,11 @@ mod tests {
         let mut copied = quorum("e", 5, pending());
         let copies = serde_json::from_value(json!([{"client": "billing", "namespace": "shop"}])).unwrap();
         Arc::make_mut(&mut copied).status.as_mut().unwrap().client_copies = copies;
+        assert!(no_room(&copied));
+        Arc::make_mut(&mut copied).metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
         assert!(!no_room(&copied), "its deletion has to remove the copies");
+        let mut emptied = quorum("f", 6, json!([]));
+        Arc::make_mut(&mut emptied).status.as_mut().unwrap().token_floor = Some(7);
+        assert!(!no_room(&emptied), "a user emptied the status of its members");
     }
 }

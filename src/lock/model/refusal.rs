@@ -32,8 +32,7 @@ messages! {
     /// RedisQuorum {quorum} is starting. The operator serves this lock when its members can vote, a little more than
     /// maxTTL {max_ttl} after they have started
     Starting { quorum: String, max_ttl: GoDuration } => AcceptedReason::QuorumNotReady,
-    /// ttl and lockDelay are {longest} together, which is longer than maxTTL {in_force}, which RedisQuorum {quorum} still
-    /// uses. The operator serves this lock when maxTTL {max_ttl} is in force, at most about {max_ttl} after the change
+    /// ttl and lockDelay together are {longest}, and RedisQuorum {quorum} still uses maxTTL {in_force}. The operator serves this lock when maxTTL {max_ttl} is in force, at most about {max_ttl} after the change
     LargerMaxTtl { longest: GoDuration, in_force: GoDuration, quorum: String, max_ttl: GoDuration } =>
         AcceptedReason::QuorumNotReady,
     /// DistributedLock {other} holds the key with slots: {slots}. The operator serves this lock when that hold has

@@ -221,7 +221,7 @@ mod tests {
         let lock = json!({"ttl": "8s", "lockDelay": "5s", "claim": {"identity": "a"}});
         let (reason, message) = refusal(lock.clone(), json!({"maxTTLInForce": "10s"})).unwrap();
         assert_eq!(reason, AcceptedReason::QuorumNotReady);
-        assert!(message.contains("13s together") && message.contains("maxTTL 10s"), "{message}");
+        assert!(message.contains("together are 13s") && message.contains("maxTTL 10s"), "{message}");
         assert_eq!(refusal(lock, json!({"maxTTLInForce": "30s"})), None);
     }
 }

@@ -8,12 +8,11 @@ use super::clients::former_users_on_file;
 use super::decide;
 use super::error::{Error, RESYNC};
 use super::observe::{Observed, Observer};
-use crate::api::RedisQuorumStatus;
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
+use crate::quorum::model::lists::{OpenUsers, lost_epoch, majority, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, users_since};
 use crate::quorum::model::progress::Until;
-use crate::quorum::model::record::withdraw;
+use crate::quorum::model::record::record_named;
 use crate::quorum::session::{ActError, LinkState, floor_of};
 use crate::redis_member::acl::UserRule;
 use crate::redlock::FencingToken;
@@ -58,26 +57,24 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
     Ok(cluster.after(RECHECK_AFTER))
 }
 
-/// Raises the membership epoch if a member has users of a higher one, and withdraws all admissions. Then ends this reconciliation.
+/// Raises the membership epoch if the members have users of another one, and withdraws their admissions. Then ends this reconciliation.
 ///
 /// The epoch never falls below the highest one of a member, even if a user edits the status.
 pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
     let observed = observer.observe();
     let states = || observed.links.iter().map(|(_, state)| state);
     let found = states().filter_map(LinkState::highest_epoch).max();
-    let open = states().filter_map(LinkState::observation).map(|observation| &*observation.open_users);
-    let Some(epoch) = lost_epoch(&observed.plan.lists, found, open) else { return Ok(()) };
+    let open_users = observed.links.iter().filter_map(|(link, state)| {
+        let is_admitted = record_named(&observed.quorum, link.name().as_str()).admitted;
+        Some(OpenUsers { is_admitted, names: &state.observation()?.open_users })
+    });
+    let Some(epoch) = lost_epoch(&observed.plan.lists, found, open_users) else { return Ok(()) };
     if !observed.is_of_plan() {
         return Err(Error::Conflict);
     }
-    tracing::warn!(quorum = %observed.plan.name, epoch, "the membership epoch in the status is lower than that of a member");
-    let withdrawn = |status: &mut RedisQuorumStatus| {
-        status.membership_epoch = Some(epoch);
-        // Their users belong to unknown lists. Only the admission of a closed process opens those of the new epoch.
-        let own = status.members.iter_mut().filter(|member| member.external.is_none());
-        own.for_each(|member| withdraw(member, observed.plan.lists.epoch));
-    };
-    observer.cluster.replace(&observed.quorum, withdrawn).await?;
+    tracing::warn!(quorum = %observed.plan.name, epoch, "the membership epoch in the status is not that of the members");
+    let lists = &observed.plan.lists;
+    observer.cluster.replace(&observed.quorum, |status| lists.continue_with(epoch, status)).await?;
     Err(Error::Later(Duration::ZERO))
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 
 use crate::api::{RedisQuorum, RedisQuorumStatus};
+use crate::quorum::model::record::{record_of, withdraw};
 use crate::redis_member::acl::UserRule;
 
 /// The maximum number of members of a quorum.
@@ -126,6 +127,24 @@ impl Lists {
         status.former_voters.clone_from(&self.voters);
         status.voters.clone_from(&self.wanted);
     }
+
+    /// Continues with a higher epoch, because the open users of members belong to unknown lists.
+    ///
+    /// Nothing opens users of another epoch on an admitted process. So each own member is fenced, and its next admission opens them.
+    pub fn continue_with(&self, epoch: i64, status: &mut RedisQuorumStatus) {
+        status.membership_epoch = Some(epoch);
+        let own = status.members.iter_mut().filter(|member| member.external.is_none());
+        own.filter(|member| record_of(member).admitted).for_each(|member| withdraw(member, self.epoch));
+    }
+}
+
+/// The open users of one member, as a probe listed them.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenUsers<'a> {
+    /// The status admits the process of the member.
+    pub is_admitted: bool,
+    /// Their names.
+    pub names: &'a [String],
 }
 
 /// The highest epoch in the status, because a user can have lowered or removed the membership epoch.
@@ -137,16 +156,25 @@ fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
 
 /// The epoch to continue with, if the status has lost one.
 ///
-/// `found` is the highest epoch of users on members. `open` has the open users of each member.
+/// `found` is the highest epoch of users on members.
 ///
 /// The operator opens its user of the next epoch before a change, in addition to that of the current epoch. Possibly only the next one, or
-/// that of a later epoch, is open on a member. Then the member followed another status, whose lists are unknown.
-pub fn lost_epoch<'a>(lists: &Lists, found: Option<i64>, open: impl IntoIterator<Item = &'a [String]>) -> Option<i64> {
+/// that of a later epoch, is open on a member. Then the member followed another status, whose lists are unknown. The same is true of an admitted
+/// member that has only users of other epochs. The user of the current epoch is open on all members before the status names it.
+pub fn lost_epoch<'a>(
+    lists: &Lists,
+    found: Option<i64>,
+    members: impl IntoIterator<Item = OpenUsers<'a>>,
+) -> Option<i64> {
     let next = lists.epoch + 1;
     let (own_user, next_user) = (UserRule::locker_name(lists.epoch), UserRule::locker_name(next));
-    let is_ahead = open.into_iter().any(|open| open.contains(&next_user) && !open.contains(&own_user));
-    let found = found.max(is_ahead.then_some(next))?;
-    (found > next || is_ahead).then_some(found + 1)
+    let is_other = |member: OpenUsers<'_>| {
+        let is_suspect = |user: &String| *user == next_user || member.is_admitted && UserRule::is_locker(user);
+        !member.names.contains(&own_user) && member.names.iter().any(is_suspect)
+    };
+    let is_lost = members.into_iter().any(is_other);
+    let found = found.max(is_lost.then_some(next))?;
+    (found > next || is_lost).then_some(found + 1)
 }
 
 /// The size of a majority of a list.

@@ -96,9 +96,10 @@ pub struct RedisQuorumStatus {
     )]
     pub client_copies: Vec<ClientCopy>,
     /// The members, by name.
-    // During a change these are the members of three lists: the former one, the one in force and the wanted one. Leaving members come on top.
+    // These are the members of three lists: the former one, the one in force and the wanted one. Members that leave, of lists that
+    // were corrected meanwhile, come on top.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 36), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub members: Vec<MemberStatus>,
     /// Conditions: Ready, QuorumAvailable, FaultTolerant, Progressing, ClockHealthy, QuorumAgrees, TTLWithinBound,
     /// ClientsReady, and TLSReady with TLS.
