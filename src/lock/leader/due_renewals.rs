@@ -31,11 +31,11 @@ impl Default for DueRenewals {
 
 impl DueRenewals {
     /// Adds a lock to the queue, unless it is there.
-    pub(super) fn enqueue(&self, lock: &DistributedLock, runs_out: Boottime) {
+    pub(super) fn enqueue(&self, lock: &DistributedLock, needed_by: Boottime) {
         let lock = ObjectRef::from_obj(lock);
         if self.waiting.lock().insert(lock.clone()) {
             // The queue has no receiver only while the controller stops.
-            let _ = self.due.send((lock, runs_out));
+            let _ = self.due.send((lock, needed_by));
         }
     }
 

@@ -58,7 +58,7 @@ impl Labels {
         let Some((pod_name, pod_uid)) = wanted(lock) else { return self.ensure_none(lock).await };
         let name = name_of(lock);
         let pod = self.pods.named(&name.0, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid));
-        let has_it = pod.is_some_and(|pod| pod.labels().contains_key(&leader_label(&name.1)));
+        let has_it = pod.is_some_and(|pod| is_set(&pod, &name.1));
         if !has_it || self.labelled(&name).iter().any(|pod| pod.uid().as_deref() != Some(pod_uid)) {
             set(&self.client, &name, pod_name, pod_uid).await?;
         }
@@ -129,6 +129,11 @@ fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
     Some((holder.pod_name.as_deref()?, holder.pod_uid.as_deref()?))
 }
 
+/// Whether a Service finds the pod as the leader of this lock. The label can have another value, for example from the pod's template.
+fn is_set(pod: &Pod, lock: &str) -> bool {
+    pod.labels().get(&leader_label(lock)).is_some_and(|value| value == "true")
+}
+
 /// Sets the label of a lock on the pod with this UID.
 ///
 /// First it clears the label on every other pod (docs/dev/algorithm.md, "Order of writes"). A deleted pod needs no label.
@@ -140,7 +145,7 @@ async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &str) -> Res
         Ok(_) | Err(RequestError::Gone) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    if pod.labels().contains_key(&leader_label(&lock.1)) {
+    if is_set(&pod, &lock.1) {
         return Ok(());
     }
     write(&pods, &pod.metadata, &lock.1, json!("true")).await
@@ -301,6 +306,12 @@ mod tests {
         let cleared = clear(&client, &("other".into(), "app".into()), None).await;
         let Err(Error::Refused(refusal)) = cleared else { panic!("{cleared:?}") };
         assert_eq!(*refusal, Refusal::LabelNotRemoved { label, pod: "ns/a-1".into(), cause });
+    }
+
+    #[test]
+    fn only_the_value_true_makes_a_leader() {
+        let with = |value: &str| pod("a-0", json!({leader_label("app"): value}));
+        assert!(is_set(&with("true"), "app") && !is_set(&with("false"), "app") && !is_set(&with("true"), "other"));
     }
 
     #[test]

@@ -19,8 +19,8 @@ use crate::time::Boottime;
 /// Publishes the renewals of the queue. Does not end.
 pub(super) async fn run(leader: &LeaderContext) {
     let Some(due) = leader.due_renewals.take() else { return std::future::pending().await };
-    due.for_each_concurrent(None, async |(lock, runs_out)| {
-        let done = caught(publish(leader, &lock, runs_out)).await.unwrap_or(Err(AFTER_ERROR));
+    due.for_each_concurrent(None, async |(lock, needed_by)| {
+        let done = caught(publish(leader, &lock, needed_by)).await.unwrap_or(Err(AFTER_ERROR));
         if let Err(pause) = done {
             tokio::time::sleep(pause).await;
         }
@@ -39,9 +39,9 @@ pub(super) async fn run(leader: &LeaderContext) {
 async fn publish(
     leader: &LeaderContext,
     reference: &ObjectRef<DistributedLock>,
-    runs_out: Boottime,
+    needed_by: Boottime,
 ) -> Result<(), Duration> {
-    let slot = leader.store.enter(reference.namespace.as_deref().unwrap_or_default(), Class::Renewal(runs_out)).await;
+    let slot = leader.store.enter(reference.namespace.as_deref().unwrap_or_default(), Class::Renewal(needed_by)).await;
     // Only a lock with a slot allocates this future.
     Box::pin(publish_in(leader, reference, slot)).await
 }

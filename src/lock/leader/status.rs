@@ -53,7 +53,7 @@ pub(super) async fn publish_or_enqueue(
 ) -> Result<Arc<DistributedLock>, RequestError> {
     match &rest.renewal {
         Some(renewal) if is_mere_renewal(lock, &rest.status) => {
-            due_renewals.enqueue(lock, renewal.runs_out);
+            due_renewals.enqueue(lock, renewal.needed_by);
             Ok(lock.clone())
         }
         _ => publish(store, lock, &rest.status).await,

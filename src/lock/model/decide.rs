@@ -176,8 +176,8 @@ pub struct Rest {
 /// A renewal to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// The end of the validity that the status has now.
-    pub runs_out: Boottime,
+    /// When the published validity becomes too short for its readers, at the latest at its end.
+    pub needed_by: Boottime,
     /// The time since the published validity fell below a quarter of the ttl.
     pub lateness: Duration,
 }

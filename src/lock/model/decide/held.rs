@@ -173,12 +173,13 @@ fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option
     let is_ahead = left_at(input.now) > ttl;
     // Each reading of the clock differs a little. Such a difference is no renewal.
     let is_longer = clock.earliest(hold.valid_until.saturating_sub(ttl / 20)).floor() > runs_out;
-    // The policy limits the Lease of an election to the published validity.
+    // The policy refuses a renewal of the Lease unless more than half of the ttl is left of the published validity.
+    let spare = if input.lock.lease().is_some() { ttl / 2 } else { Duration::ZERO };
     let is_due =
         input.lock.lease().is_some() || left_at(input.now) <= ttl / 2 || left_at(next) <= left_for_publication(ttl);
     let is_longer_and_due = input.lock.spec.validity == Validity::Published && is_longer && is_due;
     (is_ahead || is_longer_and_due).then(|| Renewal {
-        runs_out: input.now + left_at(input.now),
+        needed_by: input.now + left_at(input.now).saturating_sub(spare),
         lateness: clock.earliest(input.now).floor().plus(ttl / 4).since(runs_out),
     })
 }

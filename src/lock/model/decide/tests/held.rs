@@ -111,6 +111,20 @@ fn a_release_with_another_token_delays_no_renewal() {
     assert_eq!(Correction::of(&release("7")), None, "the token is that of this hold");
 }
 
+/// The queue of writes passes the renewal that is needed first.
+#[test]
+fn a_renewal_of_a_lease_is_needed_at_half_of_the_ttl() {
+    let needed_by = |lock: &DistributedLock| {
+        let step = decide(&held_input(lock, Verdict::Keep, Some(hold(WALL.0 - 100, 8_900))));
+        let Step::Keep(Rest { renewal, .. }) = step else { panic!("{step:?}") };
+        renewal.map(|renewal| renewal.needed_by)
+    };
+    let mut elected = held_lock(json!({}));
+    assert_eq!(needed_by(&elected), None, "of 9 s, 7 s are left");
+    elected.spec.election = Some(with_lease());
+    assert_eq!(needed_by(&elected), Some(NOW + Duration::from_millis(2_500)));
+}
+
 #[test]
 fn a_hold_that_cannot_be_renewed_is_handed_over_while_possible() {
     let lock = held_lock(json!({}));
