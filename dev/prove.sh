@@ -7,7 +7,9 @@
 #
 # MINUTES (30) is the time for the cluster. The times of the other parts are not limited. PARTS="chaos fuzz" runs only these parts.
 set -uo pipefail
-cd "$(dirname "$0")/.." || exit
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$ROOT" || exit
 
 minutes=${1:-${MINUTES:-30}}
 passed=0

@@ -101,6 +101,29 @@ fn jobs_that_can_write_compile_nothing() {
     assert_eq!(writers, [".github/workflows/release.yaml: publish"]);
 }
 
+/// Git refuses the workspace of a container job, and a build with Go asks Git for the version.
+#[test]
+fn jobs_in_containers_that_build_with_go_can_use_git() {
+    for file in files(".github/workflows") {
+        let workflow: serde_yaml::Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        for (name, job) in workflow["jobs"].as_mapping().unwrap() {
+            let steps = serde_yaml::to_string(&job["steps"]).unwrap();
+            if job.get("container").is_some() && steps.contains("actions/setup-go") {
+                assert!(steps.contains("safe.directory"), "{file}: {name:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_part_of_the_proof_runs_every_week() {
+    let (script, workflow) =
+        (fs::read_to_string("dev/prove.sh").unwrap(), fs::read_to_string(".github/workflows/prove.yaml").unwrap());
+    let parts = script.split_once("${PARTS:-").unwrap().1.split_once('}').unwrap().0;
+    assert!(workflow.contains(&format!("part: [{}]", parts.replace(' ', ", "))), "{parts}");
+    assert!(script.contains("lib.sh"), "OPTIMIZED is set there");
+}
+
 #[test]
 fn advisories_are_read_every_week() {
     let weekly = files(".github/workflows").into_iter().map(|file| fs::read_to_string(file).unwrap());
