@@ -7,7 +7,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY src src
 COPY crates crates
 COPY packaging packaging
-ARG TARGETARCH=amd64
+ARG TARGETARCH
 RUN packaging/image.sh "$TARGETARCH" /image
 
 # The image has one static program and the certificates of public authorities. It has no shell and no packages.

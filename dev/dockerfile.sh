@@ -41,6 +41,8 @@ esac
 
 step "The Dockerfile's steps ($TARGETARCH, profile $PROFILE)"
 copy_sources
+# With a default, BuildKit would not set it to the platform of the build.
+[[ $(first_stage ARG) == TARGETARCH ]] || die "Dockerfile: the first stage needs ARG TARGETARCH without a default, and no other ARG"
 mapfile -t commands < <(first_stage RUN | grep -v '^apt-get ')
 # shellcheck disable=SC2016  # as it is written there
 [[ ${#commands[@]} == 1 && ${commands[0]} == 'packaging/image.sh "$TARGETARCH" /image' ]] ||
