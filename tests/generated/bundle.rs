@@ -24,6 +24,8 @@ const DESCRIPTION: &str = "\
 Distributed locks and leader election for Kubernetes. The operator runs several independent Redis masters, and takes and renews locks
 on them with Redlock. The status of each lock has the holder, a fencing token and the end of its validity.
 
+The bundle is for OpenShift, because its default quorum names no user.
+
 Install it in the namespace `redlock-system`, and apply the release's `policies.yaml`. A bundle cannot contain these admission policies.
 ";
 

@@ -250,6 +250,7 @@ fn misspelt_values_are_refused() {
         ("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints"),
         ("crds.kept=false", "kept"),
         ("test.enable=false", "enable"),
+        ("commonLabels.app\\.kubernetes\\.io/part-of=x", "part-of"),
     ] {
         let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", setting], KUBE_VERSION].concat());
         assert!(!succeeded, "{setting} is accepted");

@@ -37,6 +37,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{- /* The map .over with the entries of .base that it does not have, so that no key is rendered twice. */}}
+{{- define "redlock.merged" -}}
+{{- toYaml (merge (dict) (.over | default dict) .base) -}}
+{{- end -}}
+
+{{- /* The labels of the pods of hooks and tests, without those of the operator's objects. .name is their name. */}}
+{{- define "redlock.hookPodLabels" -}}
+{{- $own := dict "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .context.Release.Name -}}
+{{- include "redlock.merged" (dict "over" .context.Values.podLabels "base" (merge $own .context.Values.commonLabels)) -}}
+{{- end -}}
+
 {{- /* The reference of an image: .image is a map as in the values, or a complete name. .tag is the default tag. A configured registry
 replaces the registry of the repository, which is a first part with a dot or a colon, or localhost. */}}
 {{- define "redlock.reference" -}}
