@@ -200,6 +200,9 @@ locked_jobs() {
   local free suspended
   # shellcheck disable=SC2059
   free=$(printf "$pod" '') suspended=$(printf "$pod" ', "suspend": true')
+  # A CronJob that is older than the policy, and that the garbage collector deletes in the foreground.
+  cron_job "{$locked, \"spec\": $free}" | sed 's/"name": "c"/"name": "old"/' | k create -f - >/dev/null
+  k delete cronjob old --namespace default --cascade=foreground --wait=false >/dev/null
   "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" --set jobs.enabled=true \
     --show-only templates/admission-jobs.yaml | k apply --server-side --validate=strict -f - >/dev/null
   runs_without_lock() { ! job "$free" | k create --dry-run=server -f - >/dev/null 2>&1; }
@@ -210,6 +213,9 @@ locked_jobs() {
   cron_job "{$locked, \"spec\": $suspended}" | taken "a CronJob with a lock"
   cron_job "{$locked, \"spec\": $free}" | refused "set spec.jobTemplate.spec.suspend: true"
   cron_job "{\"spec\": $free}" | taken "a CronJob without a lock"
+  k patch cronjob old --namespace default --type merge --patch '{"metadata": {"finalizers": null}}' >/dev/null ||
+    die "the policy on Jobs keeps a deleted CronJob"
+  echo >>"$WORK/checks"
 }
 # pod UID: write a kubeconfig for the application's service account with a token that names this pod.
 pod() {
