@@ -248,10 +248,9 @@ impl Builder {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let endpoints = endpoints(self.urls.as_ref().map_err(Clone::clone)?, &self.trust)?;
         let longest = self.admission().1;
-        if !(Duration::from_millis(1)..=MAX_TTL).contains(&longest) && longest != Duration::MAX {
+        if !(Duration::from_millis(1)..=MAX_TTL).contains(&longest) {
             return Err(BuildError::MaxTtl);
         }
-        let longest = longest.min(MAX_TTL);
         if self.drift.allowance(longest) >= longest {
             return Err(BuildError::Drift);
         }
@@ -295,7 +294,7 @@ impl Builder {
         match self.admission {
             AdmissionChoice::Fenced(max_ttl) => (Admission::Fenced, max_ttl),
             AdmissionChoice::After(max_ttl) => (Admission::after(max_ttl, self.drift, self.node_timeout), max_ttl),
-            AdmissionChoice::AtOnce => (Admission::AtOnce, Duration::MAX),
+            AdmissionChoice::AtOnce => (Admission::AtOnce, MAX_TTL),
         }
     }
 }

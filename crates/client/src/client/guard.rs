@@ -92,8 +92,8 @@ impl Guard {
     /// No other client gets the lock before.
     ///
     /// It is for a job that several machines start at nearly the same time, and that one of them runs. The key expires
-    /// at that time, or after its time to live if that is later, and at most after the client's maximum. If `least` has
-    /// passed, the lock is released.
+    /// at that time or up to the drift later, or after its time to live if that is later, and at most after the client's
+    /// maximum. If `least` has passed, the lock is released.
     ///
     /// # Errors
     /// If the lock was lost, or no majority has confirmed the time to live.

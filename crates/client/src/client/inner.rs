@@ -16,7 +16,7 @@ use super::member_endpoints::TlsSettings;
 use super::member_set::MemberSet;
 use super::renewer::{Hold, Renewer};
 use super::secret_entries::SecretEntries;
-use crate::redlock::{Extend, ExtendRequest, LockKey, LockValue, Redlock, granted_until};
+use crate::redlock::{Extend, ExtendRequest, LockKey, LockValue, Redlock, granted_until, rejoin_delay};
 use crate::time::{Boottime, Clock};
 use crate::voting::{Endpoint, RedisMember};
 
@@ -119,7 +119,9 @@ impl Inner {
         }
         // The next waiter of this client can send requests from now on.
         self.renewer.forget(hold);
-        let ttl = whole_millis(end.since(now).saturating_add(Duration::from_millis(1))).min(self.longest_ttl);
+        // The clocks of the members can run faster than this one.
+        let ttl = rejoin_delay(end.since(now), self.redlock.settings().drift, Duration::from_millis(1));
+        let ttl = whole_millis(ttl).min(self.longest_ttl);
         let extended = self.extend_once((&hold.key, &hold.value), ttl, hold.valid_until()).await;
         hold.lose(LossCause::Closed);
         extended.map(drop)

@@ -120,6 +120,20 @@ async fn a_callback_that_panics_ends_no_renewal() {
     assert!(guard.is_held());
 }
 
+/// The members' clocks can run faster than that of the client.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_left_lasts_on_the_fastest_clock() {
+    let members = FakeMembers::start(3);
+    let client = connected(&members).await;
+    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    guard.leave(Duration::from_secs(60)).await.unwrap();
+    // The drift allowance is one percent.
+    sleep(Duration::from_millis(60_500)).await;
+    assert_eq!(members.holders("k"), 3);
+    sleep(Duration::from_millis(1_000)).await;
+    assert_eq!(members.holders("k"), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_wakes_a_waiter_of_the_same_client() {
     let members = FakeMembers::start(3);

@@ -199,8 +199,10 @@ async fn keys_of_the_operator_and_of_others_are_refused() {
     for key in ["", "#token", "a#1"] {
         assert!(matches!(client.lock(key).ttl(TTL).try_acquire().await, Err(NotAcquired::Key)), "{key}");
     }
-    let none = client.lock("k").ttl(Duration::ZERO).try_acquire().await;
-    assert!(matches!(none, Err(NotAcquired::Ttl { .. })), "{none:?}");
+    for ttl in [Duration::ZERO, Duration::MAX] {
+        let refused = client.lock("k").ttl(ttl).try_acquire().await;
+        assert!(matches!(refused, Err(NotAcquired::Ttl { .. })), "{refused:?}");
+    }
 }
 
 #[cfg(feature = "blocking")]

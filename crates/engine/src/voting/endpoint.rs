@@ -120,7 +120,7 @@ pub(super) async fn login(endpoint: &Endpoint, network: &dyn Connect) -> Result<
         match resp::parse(&answer) {
             Ok(None) => {}
             Ok(Some((Value::Simple(_), length))) if length == answer.len() => return Ok(stream),
-            Ok(Some((Value::Error(_), _))) => return Err(MemberError::Refused),
+            Ok(Some((Value::Error(line), _))) => return Err(wire::error(line)),
             Ok(_) | Err(resp::Malformed) => return Err(wire::unexpected()),
         }
     }

@@ -229,8 +229,11 @@ impl MemberConnection {
         self.link.send_replace(Link::Down(MemberError::Unreachable("connection closed".to_owned())));
         let idle = State::Waiting(Box::pin(sleep(Duration::ZERO)));
         if let State::Established(established) = std::mem::replace(&mut self.state, idle) {
-            if established.pipeline.was_answered() {
+            // A refusal, for example by `maxclients`, is an answer, too.
+            if matches!(established.pipeline.link(), Link::Open(_)) {
                 self.backoff = FIRST_BACKOFF;
+            }
+            if established.pipeline.was_answered() {
                 // Without an answer the pipeline still has all of them.
                 self.pending_releases.keep(established.delivered_twice);
             }

@@ -87,7 +87,7 @@ impl Waiters {
 
     /// Returns true if the state must be kept.
     pub(super) const fn is_needed(&self) -> bool {
-        self.has_subscriber || self.is_contended
+        self.has_subscriber
     }
 
     /// A caller subscribes, because another client has the key.

@@ -20,6 +20,11 @@ fn release() -> Command {
     Command::Release { key: "k".into(), value: LockValue::from_text("v") }
 }
 
+/// The replies to the preamble.
+fn identity() -> String {
+    format!("{}$10\r\nrun_id:abc\r\n+OK\r\n", "$4\r\nsha1\r\n".repeat(9))
+}
+
 /// An open connection with one release to deliver.
 fn open() -> MemberConnection {
     let queue = Arc::new(RequestQueue::new(Arc::new(TaskWaker::default()), endpoint()));
@@ -44,10 +49,22 @@ async fn a_connection_without_an_answer_keeps_each_release_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_without_room_for_clients_is_asked_ever_less_often() {
+    for (answer, is_reset) in [("-ERR max number of clients reached\r\n".to_owned(), false), (identity(), true)] {
+        let mut connection = open();
+        connection.backoff = MAX_BACKOFF;
+        let State::Established(established) = &mut connection.state else { panic!("not established") };
+        assert_eq!(established.pipeline.read(answer.as_bytes()), Ok(answer.len()));
+        connection.close();
+        assert_eq!(connection.backoff == FIRST_BACKOFF, is_reset, "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answered_release_stays_until_its_second_delivery() {
     let mut connection = open();
     let State::Established(established) = &mut connection.state else { panic!("not established") };
-    let replies = format!("{}$10\r\nrun_id:abc\r\n+OK\r\n:1\r\n", "$4\r\nsha1\r\n".repeat(9));
+    let replies = format!("{}:1\r\n", identity());
     assert_eq!(established.pipeline.read(replies.as_bytes()), Ok(replies.len()));
     connection.close();
     assert_eq!(connection.pending_releases.take(), [release()]);

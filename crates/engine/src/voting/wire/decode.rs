@@ -147,6 +147,10 @@ pub(in crate::voting) fn error(line: &[u8]) -> MemberError {
         "OOM" => MemberError::OutOfMemory,
         "WRONGPASS" => MemberError::Refused,
         "NOAUTH" => MemberError::NoPassword,
+        _ if detail.starts_with("AUTH ") => MemberError::Refused,
+        _ if detail.starts_with("max number of clients") => {
+            MemberError::Unreachable("it has no room for another client (maxclients)".to_owned())
+        }
         _ if detail.starts_with("unknown command") => MemberError::UnknownCommand,
         _ if detail.starts_with("value is not an integer") => MemberError::NoCounter,
         // EXECABORT and a failed script have the reason in their detail.
@@ -209,6 +213,11 @@ mod tests {
             ("BUSY Redis is busy running a script", MemberError::Busy),
             ("LATE the last moment of this attempt has passed", MemberError::TimedOut),
             ("LOADING Redis is loading", MemberError::Loading),
+            ("ERR AUTH <password> called without any password configured", MemberError::Refused),
+            (
+                "ERR max number of clients reached",
+                MemberError::Unreachable("it has no room for another client (maxclients)".to_owned()),
+            ),
             ("WRONGPASS invalid username-password pair", MemberError::Refused),
             ("A_CODE_THAT_IS_LONGER_THAN_ANY_CODE_OF_REDIS is text", MemberError::Other("ERR".to_owned())),
             ("WRONGTYPE Operation against a key", MemberError::Other("WRONGTYPE".to_owned())),
