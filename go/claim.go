@@ -164,7 +164,7 @@ func namePrefix(key string) string {
 	return text + "-"
 }
 
-// newClaim is the claim of this process. In a pod of the namespace the pod holds the lock, elsewhere the identity does.
+// newClaim is the claim of this process. The pod of its token holds the lock. Without such a pod the identity does.
 func newClaim(options *Options, identity, user string, own *pod) *unstructured.Unstructured {
 	holder := map[string]any{"heartbeat": milliseconds(options.TTL / 2)}
 	metadata := map[string]any{

@@ -2,8 +2,6 @@ package redlock
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -365,21 +363,6 @@ func TestTheTokenInAContextIsThatOfItsTerm(t *testing.T) {
 	}
 	lock.hold.lose("a test")
 	lock.Leading(func(context.Context) { t.Error("called without a hold") })(context.Background())
-}
-
-func TestAPodIsReadFromItsToken(t *testing.T) {
-	payload, _ := json.Marshal(map[string]any{
-		"kubernetes.io": map[string]any{"namespace": "shop", "pod": map[string]any{"name": "a-1", "uid": "u-1"}},
-	})
-	own := podOf("x." + base64.RawURLEncoding.EncodeToString(payload) + ".y\n")
-	if own == nil || *own != (pod{"shop", "a-1", "u-1"}) {
-		t.Fatalf("%+v", own)
-	}
-	for _, token := range []string{"", "a.b", "a.b.c", "a." + base64.RawURLEncoding.EncodeToString([]byte(`{}`)) + ".c"} {
-		if podOf(token) != nil {
-			t.Errorf("%q", token)
-		}
-	}
 }
 
 func TestAClaimNamesThePodOrTheProcess(t *testing.T) {

@@ -13,8 +13,9 @@
 //     held again, and the next hold has a larger token. After a term without a release, the hold must expire first.
 //   - A release ends exactly the hold of this term. A lost hold is not released: it expires, because the code that led
 //     may still run.
-//   - A killed process loses the lock automatically. In a pod the lock is free when the container has ended. Elsewhere
-//     it is free at most one ttl, one renewal interval and one second after the last heartbeat.
+//   - A killed process loses the lock automatically. If its requests carry the token of a pod in Options.Namespace, the
+//     lock is free when the container has ended. Otherwise it is free at most one ttl, one renewal interval and one
+//     second after the last heartbeat.
 //
 // The conditions are that the clocks of the quorum and of the API server differ by less than Options.Skew, and that the
 // machine runs this process. The wall clock of this machine moves no deadline, because the remaining time comes from the

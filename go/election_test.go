@@ -2,11 +2,8 @@ package redlock_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,7 +25,7 @@ const (
 	soon = 30 * time.Second
 	// The test binary runs one contender when this is set.
 	contender = "REDLOCK_TEST_CONTENDER"
-	// The file with the pod's token, for a contender in a pod.
+	// The file with a pod's token, which a contender in that pod sends.
 	inPod = "REDLOCK_TEST_POD"
 )
 
@@ -208,12 +205,7 @@ func TestAProcessThatStopsToWaitTakesItsClaimBack(t *testing.T) {
 func TestARestartedContainerClearsItsFormerProcessFromTheQueueAndItsPodLeads(t *testing.T) {
 	need(t)
 	t.Parallel()
-	payload := fmt.Sprintf(`{"kubernetes.io": {"namespace": %q, "pod": {"name": "app-1", "uid": "uid-1"}}}`, servers.Namespace)
-	token := filepath.Join(t.TempDir(), "token")
-	text := "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".e30"
-	if err := os.WriteFile(token, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	uid, token := newPod(t, "pod")
 	killed := start(t, "pod", inPod+"="+token)
 	eventually(t, "it queues", func() bool { return len(claimsOf(t, "pod")) == 1 })
 	before := claimsOf(t, "pod")
@@ -230,7 +222,7 @@ func TestARestartedContainerClearsItsFormerProcessFromTheQueueAndItsPodLeads(t *
 	if err != nil {
 		t.Fatal(err)
 	}
-	if owners := claim.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != "uid-1" {
+	if owners := claim.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != uid {
 		t.Errorf("%v", owners)
 	}
 	check(t, operator, next)

@@ -54,7 +54,8 @@ type Lock struct {
 	timing   Timing
 	identity string
 	// The user name of this process at the API server.
-	user           string
+	user string
+	// The pod of the token that the requests carry, if it is in the namespace.
 	pod            *pod
 	claims, leases dynamic.ResourceInterface
 	clock          apiClock
@@ -110,9 +111,6 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	}
 	// A restarted process must not have the same name, because an elector compares only identities.
 	lock := &Lock{options: options, timing: durations, identity: host + "_" + string(uuid.NewUUID())}
-	if own := ownPod(); own != nil && own.namespace == options.Namespace {
-		lock.pod = own
-	}
 	config = rest.CopyConfig(config)
 	config.Timeout, config.RateLimiter, config.QPS, config.Burst = 0, nil, 20, 40
 	// With HTTP/1.1 a timeout of a request also closes its connection, so no later request waits on a dead connection.
@@ -129,7 +127,11 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	if _, err := lock.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(options.Key), Limit: 1}); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
 	}
-	lock.user = userName(ctx, client)
+	lock.user, lock.pod = identify(ctx, client, config)
+	// The operator searches for the pod in the namespace of the claim.
+	if lock.pod != nil && lock.pod.namespace != options.Namespace {
+		lock.pod = nil
+	}
 	if err := lock.clock.checkWall(options.Skew); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
 	}

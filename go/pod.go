@@ -5,46 +5,54 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 )
 
 var reviewResource = schema.GroupVersionResource{Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews"}
 
-// userName is the user name of this process at the API server. It is empty if the server does not report it. Then a
-// release needs the verb update.
-func userName(ctx context.Context, client dynamic.Interface) string {
+// The API server adds the UID of the token's pod to the user under this name. The chart's policies compare it with the holder.
+const podExtra = "authentication.kubernetes.io/pod-uid"
+
+// pod is a pod that this process runs in.
+type pod struct{ namespace, name, uid string }
+
+// identify returns the user name of this process at the API server, and the pod to which the token of its requests is bound.
+//
+// The name is empty if the server does not report it. Then a release needs the verb update.
+func identify(ctx context.Context, client dynamic.Interface, config *rest.Config) (string, *pod) {
+	own := podOf(sentToken(config))
 	review := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": reviewResource.GroupVersion().String(), "kind": "SelfSubjectReview",
 	}}
 	answer, err := client.Resource(reviewResource).Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return ""
+		return "", own
 	}
 	user, _, _ := unstructured.NestedString(answer.Object, "status", "userInfo", "username")
-	return user
-}
-
-// The path at which the kubelet mounts the token. Tests set another path.
-var serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-
-// pod is the pod that this process runs in.
-type pod struct{ namespace, name, uid string }
-
-// ownPod is nil outside of pods, and in pods without a token.
-func ownPod() *pod {
-	token, err := os.ReadFile(serviceAccountToken)
-	if err != nil {
-		return nil
+	pods, _, _ := unstructured.NestedStringSlice(answer.Object, "status", "userInfo", "extra", podExtra)
+	// With an impersonated user, with a certificate, or in another cluster that trusts the token, the requests are not the pod's.
+	if own != nil && !slices.Contains(pods, own.uid) {
+		own = nil
 	}
-	return podOf(string(token))
+	return user, own
 }
 
-// podOf reads the pod from a token that is bound to it. The API server verifies the token when it is used.
+// sentToken is the token that the requests carry. Like client-go, it prefers the file.
+func sentToken(config *rest.Config) string {
+	if token, err := os.ReadFile(config.BearerTokenFile); err == nil {
+		return string(token)
+	}
+	return config.BearerToken
+}
+
+// podOf reads the pod from a token that is bound to it, and is nil for other tokens. The API server verifies the token when it is used.
 func podOf(token string) *pod {
 	parts := strings.Split(strings.TrimSpace(token), ".")
 	if len(parts) != 3 {

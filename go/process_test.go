@@ -7,12 +7,18 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
 
@@ -24,11 +30,11 @@ import (
 func contend(key string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if token := os.Getenv(inPod); token != "" {
-		redlock.SetServiceAccountToken(token)
-	}
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	fatal(err)
+	if token := os.Getenv(inPod); token != "" {
+		config.BearerToken, config.BearerTokenFile = "", token
+	}
 	lock, err := redlock.New(ctx, config, redlock.Options{Namespace: servers.Namespace, Key: key, TTL: ttl})
 	fatal(err)
 	timing := lock.Timing()
@@ -59,6 +65,46 @@ func fatal(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// newPod creates a pod whose service account is an administrator. It returns the UID of the pod, and a file with its token.
+func newPod(t *testing.T, name string) (uid types.UID, file string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(alone.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := func(resource string) dynamic.ResourceInterface {
+		return client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(servers.Namespace)
+	}
+	create := func(to dynamic.ResourceInterface, text string, subresources ...string) *unstructured.Unstructured {
+		t.Helper()
+		object := &unstructured.Unstructured{}
+		if err := object.UnmarshalJSON([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		made, err := to.Create(context.Background(), object, metav1.CreateOptions{}, subresources...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	create(core("serviceaccounts"), fmt.Sprintf(`{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": %q}}`, name))
+	bindings := client.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"})
+	create(bindings, fmt.Sprintf(`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": %q},
+		"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": [{"kind": "ServiceAccount", "name": %[1]q, "namespace": %q}]}`, name, servers.Namespace))
+	pod := create(core("pods"), fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q},
+		"spec": {"serviceAccountName": %[1]q, "containers": [{"name": "main", "image": "none"}]}}`, name))
+	request := create(core("serviceaccounts"), fmt.Sprintf(`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+		"metadata": {"name": %q}, "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": %[1]q, "uid": %q}}}`,
+		name, pod.GetUID()), "token")
+	token, _, _ := unstructured.NestedString(request.Object, "status", "token")
+	file = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return pod.GetUID(), file
 }
 
 // process is one contender.
