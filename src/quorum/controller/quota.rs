@@ -68,8 +68,7 @@ mod tests {
             (200, answer.clone())
         });
         handle(&context, &serde_json::from_value(object).unwrap()).await.unwrap();
-        let made = requests.lock().clone();
-        made
+        requests.lock().clone()
     }
 
     #[tokio::test]
