@@ -39,7 +39,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::ClusterArgs;
 use crate::console;
 use crate::hold::exit::OWN_ERROR;
-use crate::hold::{DirectArgs, LockArgs, LockName, LockSource, Signals, block_on, environment, of_process, own_pod};
+use crate::hold::{
+    DirectArgs, LockArgs, LockName, LockSource, Signals, block_on, environment, of_process, own_pod, refuse_urls,
+};
 use crate::loopback::{Listener, Place, Question};
 use redlock_api::GoDuration;
 
@@ -200,15 +202,18 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
         template = template.resolved().await?;
     }
     let patience = args.patience.map_or_else(|| args.ttl.get().max(LEAST_PATIENCE), GoDuration::get);
+    let members = args.direct.members(environment());
     let source = match election {
-        Some(_) => None,
+        Some(_) => {
+            refuse_urls(members.as_ref())?;
+            None
+        }
         None => Some(Arc::new(LockSource::new(&template).await?)),
     };
     let order = Order { args: template.clone(), request: None, is_unattended: false, least: Duration::ZERO };
     let state = AgentState::new(order, election.is_some(), !args.hooks.is_empty(), patience);
     let task = Task::new(state, source, args.hooks.clone());
     let election = election.map(|election| {
-        let members = args.direct.members(environment());
         Follower::new(task.agent(), election, args.cluster.clone(), members, args.skew.get()).run().boxed()
     });
     let ended = CancellationToken::new();

@@ -16,7 +16,8 @@ mod progress;
 mod signals;
 
 use crate::cluster::Cluster;
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use arguments::NEEDS_DIRECT;
 pub use arguments::{DirectArgs, LockArgs, LockName};
 pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
 pub(super) use claim::{
@@ -44,6 +45,7 @@ impl LockSource {
         expected_source(args).refuse_short_ttl(args.ttl)?;
         let members = args.direct.members(environment());
         if !args.direct.direct {
+            refuse_urls(members.as_ref())?;
             return Ok(Self::Claims { members });
         }
         args.refuse_queue()?;
@@ -67,13 +69,22 @@ impl LockSource {
         signals: &mut Signals,
         progress: &mut Progress,
     ) -> Result<HeldLock, NotHeld> {
-        // A request to an agent can have a ttl of its own.
-        expected_source(args).refuse_short_ttl(args.ttl)?;
         match self {
             Self::Claims { members } => claim::take(args, members.clone(), signals, progress).await,
             Self::Direct(direct) => direct::take(direct, args, signals, progress).await,
         }
     }
+}
+
+/// Refuses URLs of members for a claim or an election, which need the Secret of a client.
+///
+/// # Errors
+/// If the members are URLs.
+pub(super) fn refuse_urls(members: Option<&Members>) -> anyhow::Result<()> {
+    if matches!(members, Some(Members::Urls(_))) {
+        bail!(NEEDS_DIRECT);
+    }
+    Ok(())
 }
 
 /// Takes one lock, for a process that takes no other.
@@ -146,17 +157,22 @@ pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
 mod tests {
     use super::*;
 
-    /// An agent gets a `ttl` with each request.
+    /// The reason why a source of locks is refused.
+    async fn refused(options: &[&str]) -> String {
+        let args = arguments::tests::parsed(&[&["--lock", "a/b"], options].concat());
+        let Err(error) = LockSource::new(&args).await else { panic!("refused") };
+        error.to_string()
+    }
+
     #[tokio::test]
     async fn no_lock_is_taken_with_a_ttl_that_the_skew_uses_up() {
-        let args = arguments::tests::parsed(&["--lock", "a/b", "--ttl", "5s"]);
-        let source = LockSource::Claims { members: None };
-        let mut progress = Progress::new(&args.lock);
-        let (_end, mut signals) = Signals::of_one_wait();
-        let Err(NotHeld::Failed(error)) = source.take(&args, &mut signals, &mut progress).await else {
-            panic!("refused")
-        };
-        assert!(error.to_string().contains("a ttl of 8s or more"), "{error:#}");
-        assert!(LockSource::new(&args).await.is_err(), "an agent does not start");
+        let error = refused(&["--ttl", "5s"]).await;
+        assert!(error.contains("a ttl of 8s or more"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn no_claim_is_created_with_urls_of_the_members() {
+        let error = refused(&["--members", "redis://a"]).await;
+        assert!(error.contains("REDLOCK_MEMBERS") && error.contains("--members-secret"), "{error}");
     }
 }

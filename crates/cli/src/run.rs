@@ -104,8 +104,8 @@ async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
     };
     let outer = around.shared(&place, &lock)?;
     if outer.is_none() && args.agent.is_none() {
-        // This refuses impossible limits before `run` takes the lock.
-        Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
+        // This comes before `run` takes the lock.
+        refuse_impossible_limits(args)?;
     }
     let directory = Directory::new()?;
     let taken = match (outer, &args.agent) {
@@ -127,6 +127,15 @@ async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
         console::report(format_args!("lock {}: {error:#}", args.lock.lock));
     }
     Ok(outcome)
+}
+
+/// Refuses a `ttl` or a grace that leaves no time to end the command.
+fn refuse_impossible_limits(args: &RunArgs) -> anyhow::Result<()> {
+    let source = expected_source(&args.lock);
+    // With a short `ttl` no grace is possible.
+    source.refuse_short_ttl(args.lock.ttl)?;
+    Limits::new(args.grace, args.lock.ttl, source)?;
+    Ok(())
 }
 
 /// Runs the command until all its processes ended.
@@ -247,5 +256,31 @@ impl Supervision {
             self.why.get_or_insert_with(|| End::Lost("it was not renewed in time".to_owned()));
             self.guard.kill();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    /// Why a command with this `ttl` and a grace of 2 s is refused.
+    fn refused(ttl: &str) -> String {
+        let args = ["run", "--lock", "shop/a", "--ttl", ttl, "--grace", "2s", "--", "true"];
+        refuse_impossible_limits(&Cli::try_parse_from(args).unwrap().run).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_short_ttl_is_named_rather_than_its_grace() {
+        let text = refused("5s");
+        assert!(text.contains("a ttl of 8s or more") && text.contains("--skew"), "{text}");
+        assert!(refused("10s").contains("at most 1s"));
     }
 }

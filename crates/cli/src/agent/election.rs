@@ -61,6 +61,8 @@ pub(super) struct Follower {
     ttl: Duration,
     /// The newest version of the object that was read. A watch can deliver an older one.
     version: u64,
+    /// Why the present hold is not followed. The agent writes a line only for a new reason.
+    failure: Option<String>,
 }
 
 /// The connection to the API server.
@@ -79,7 +81,8 @@ impl Follower {
         skew: Duration,
     ) -> Self {
         let ttl = Duration::from_secs(1);
-        Self { agent, election, cluster, members, skew, begun: Some(now()), followed: None, ttl, version: 0 }
+        let (begun, followed, failure) = (Some(now()), None, None);
+        Self { agent, election, cluster, members, skew, begun, followed, ttl, version: 0, failure }
     }
 
     fn report(&self, report: impl FnOnce(&mut Leadership, Boottime) + Send + 'static) {
@@ -167,24 +170,40 @@ impl Follower {
         }
         match read(lock, &self.election.pod_uid) {
             ObjectState::NotHeld { why, is_certain } => {
-                if let Some(followed) = &mut self.followed {
+                let was_own = self.followed.as_mut().is_some_and(|followed| {
                     followed.is_lost = true;
-                }
-                if is_certain { self.not_held(why) } else { self.unknown(why) }
+                    followed.is_own
+                });
+                self.report(move |election, now| {
+                    // An application that still relies on the own hold must stop now.
+                    if is_certain || was_own && election.is_promised(now) {
+                        election.not_held(&why);
+                    } else {
+                        election.unknown(&why);
+                    }
+                });
             }
-            ObjectState::Held { holding, is_own } => {
-                if let Err(error) = self.follow(holding, is_own, connection).await {
-                    console::report(format_args!("{error:#}"));
-                    self.unknown(format!("{error:#}"));
-                }
-            }
+            ObjectState::Held { holding, is_own } => match self.follow(holding, is_own, connection).await {
+                Ok(()) => self.failure = None,
+                Err(error) => self.fail(format!("{error:#}")),
+            },
         }
+    }
+
+    /// Reports that the present hold cannot be followed. Each renewal of the hold repeats the reason.
+    fn fail(&mut self, why: String) {
+        if self.failure.as_ref() != Some(&why) {
+            console::report(&why);
+        }
+        self.failure = Some(why.clone());
+        self.unknown(why);
     }
 
     /// Follows this hold from now on.
     async fn follow(&mut self, holding: Holding, is_own: bool, connection: &Connection) -> anyhow::Result<()> {
         let ttl = self.ttl;
-        // Another pod's hold is only reported until its published end, which needs no margin.
+        // Another pod's hold is only reported until its published end, which needs no margin. A refused own hold is not given back,
+        // because the agents of the other pods usually have the same options. They would hand it over without an end.
         if is_own {
             let status = Source::Status { skew: self.skew };
             self.members.as_ref().map_or(status, |_| Source::Members).refuse_short_ttl(ttl.into())?;
@@ -261,61 +280,4 @@ impl Follower {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::super::leadership::{Answer, Refusal};
-    use super::super::tests::face;
-    use super::*;
-    use redlock_engine::time::{Clock as _, ClockOffset, UnixMicros};
-
-    /// The answer to an instance after the agent has read an election with this specification and status.
-    async fn answer(ttl: &str, status: Value) -> Answer {
-        let agent = face().agent;
-        let lock = json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "elected", "namespace": "shop"},
-            "spec": {"ttl": ttl, "election": {"selector": {"matchLabels": {"app": "elected"}}}}, "status": status,
-        });
-        let cluster = Cluster::answering(|_| (500, json!({"reason": "InternalError", "code": 500})));
-        let server_time = cluster.server_time();
-        let at = now();
-        let wall = UnixMicros(SystemClock.wall().0 * 1_000);
-        server_time.set_offset(ClockOffset::of_reading(wall, Duration::ZERO, at, at));
-        let locks = Api::namespaced(cluster.client.clone(), "shop");
-        let connection = Connection { client: cluster.client, locks, server_time };
-        let election = Election { namespace: "shop".into(), name: "elected".into(), pod_uid: "u-1".into() };
-        let skew = Duration::from_secs(1);
-        let mut follower = Follower::new(agent.clone(), election, ClusterArgs::default(), None, skew);
-        follower.begun = None;
-        agent.ask(|state, now| state.register("a".into(), false, now)).await.unwrap().unwrap();
-        follower.observe(&serde_json::from_value(lock).unwrap(), &connection).await;
-        agent.ask(|state, now| state.answer("shop/elected", Some("a"), now)).await.unwrap()
-    }
-
-    fn elected(pod_uid: &str) -> Value {
-        let until = jiff::Timestamp::from_millisecond(SystemClock.wall().0 + 5_000).unwrap();
-        json!({"holder": {"identity": "pod-a", "podUID": pod_uid, "nonce": "n1", "key": "shop/elected"},
-            "fencingToken": 7, "validUntil": format!("{until:.3}")})
-    }
-
-    /// Without the members the end of a short hold is not exact enough to lead until its renewal.
-    #[tokio::test]
-    async fn a_pod_leads_only_with_a_ttl_that_outlasts_the_skew() {
-        assert!(matches!(answer("8s", elected("u-1")).await, Answer::Leads { token: 7, .. }));
-        let Answer::Unknown { why } = answer("5s", elected("u-1")).await else { panic!("unknown") };
-        assert!(why.contains("a ttl of 8s or more") && why.contains("--members-secret"), "{why}");
-        let other = answer("5s", elected("u-2")).await;
-        assert!(matches!(other, Answer::No(Refusal::HeldByOther { .. })), "{other:?}");
-    }
-
-    /// `run --agent` ends with another exit code then.
-    #[tokio::test]
-    async fn a_silent_operator_is_no_other_holder() {
-        assert!(matches!(answer("8s", json!({})).await, Answer::Unknown { .. }));
-        let held = json!({"type": "Held", "status": "False", "reason": "HeldByOther", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let other = answer("8s", json!({"conditions": [held]})).await;
-        assert!(matches!(other, Answer::No(Refusal::NotHeld { .. })), "{other:?}");
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@ use super::leadership::{Answer, Refusal};
 use super::request::{Query, is_loopback};
 use super::response::{Reply, no_lock, no_method, no_path, of_answer, of_refusal};
 use super::task::{Agent, now};
-use crate::hold::{LockArgs, LockName};
+use crate::hold::{LockArgs, LockName, expected_source};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// The description of all endpoints.
@@ -198,6 +198,9 @@ async fn one_lock(State(face): State<Face>, lock: Lock, query: Query) -> Result 
 
 /// Takes a lock for the instance, and waits for it for the time in the request.
 async fn acquire(State(face): State<Face>, Lock(name): Lock, query: Query) -> Result {
+    if let Some(Err(error)) = query.ttl.map(|ttl| expected_source(&face.options).refuse_short_ttl(ttl)) {
+        return Ok(Reply::problem(StatusCode::BAD_REQUEST, "BadParameter", &error.to_string()));
+    }
     let lock = name.to_string();
     let order = query.order(&face.options, name);
     let (agent, waits_for, instance) = (face.agent.clone(), lock.clone(), query.instance.clone());
@@ -293,6 +296,13 @@ mod tests {
         assert_eq!(reason("GET", "/leader?tll=2s").await, (400, "BadParameter".into()));
     }
 
+    /// A client repeats a request after 503, and this one never succeeds.
+    #[tokio::test]
+    async fn a_ttl_that_the_skew_uses_up_is_a_bad_parameter() {
+        assert_eq!(reason("POST", "/locks/shop%2Fa/acquire?ttl=2s").await, (400, "BadParameter".into()));
+        assert_eq!(reason("POST", "/locks/shop%2Fa/acquire?ttl=8s").await, (405, "Election".into()));
+    }
+
     #[tokio::test]
     async fn head_is_answered_and_other_methods_name_those_that_are() {
         let head = asked("HEAD", "/healthz").await;
@@ -300,11 +310,8 @@ mod tests {
         assert!(axum::body::to_bytes(head.into_body(), 16).await.unwrap().is_empty());
         for (method, path, allowed) in [("POST", "/healthz", "GET,HEAD"), ("GET", "/register", "POST")] {
             let refused = asked(method, path).await;
-            assert_eq!(
-                (refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap()),
-                (405, allowed),
-                "{path}"
-            );
+            let answer = (refused.status().as_u16(), refused.headers()["allow"].to_str().unwrap());
+            assert_eq!(answer, (405, allowed), "{path}");
             assert_eq!(refused.headers()[CONTENT_TYPE], "application/problem+json");
         }
     }

@@ -18,6 +18,10 @@ use redlock_api::GoDuration;
 /// Prefix of environment variables with the entries of a client's Secret (`envFrom` with `prefix`).
 pub(crate) const ENTRY_PREFIX: &str = "REDLOCK_MEMBERS_";
 
+/// Why a claim or an election refuses URLs of members.
+pub(crate) const NEEDS_DIRECT: &str = "--members and REDLOCK_MEMBERS need --direct: give the Secret of a client with access Read by \
+     --members-secret instead, or leave them out";
+
 /// A lock in commands: `<namespace>/<key>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockName(String);

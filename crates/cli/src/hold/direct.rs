@@ -2,6 +2,7 @@
 
 mod hold;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, mem};
@@ -161,10 +162,13 @@ fn lock(client: &Client, args: &LockArgs) -> Lock {
     client.lock(args.lock.to_string()).ttl(args.ttl.get()).slots(slots).refuse_other_slots()
 }
 
-/// Reports why attempts for this lock fail, until the future is dropped. A reason of the same kind is not repeated.
+/// Reports why attempts for this lock fail, until the future is dropped.
+///
+/// A reason of the same kind adds no line. With slots, another holder is a reason only after it was found on each slot.
 async fn report(attempts: &mut broadcast::Receiver<(String, NotAcquired)>, args: &LockArgs, progress: &mut Progress) {
     let lock = args.lock.to_string();
-    let mut last = None;
+    let slots = args.slots.map_or(1, |slots| usize::try_from(slots).unwrap_or(0));
+    let (mut last, mut held_slots) = (None, BTreeSet::new());
     loop {
         let (key, error) = match attempts.recv().await {
             Ok(attempt) => attempt,
@@ -173,15 +177,27 @@ async fn report(attempts: &mut broadcast::Receiver<(String, NotAcquired)>, args:
         };
         // The key of a slot is that of the lock, `#` and a number.
         let is_own = key.split('#').next() == Some(lock.as_str());
-        if !is_own || last.replace(mem::discriminant(&error)) == Some(mem::discriminant(&error)) {
+        if !is_own {
             continue;
         }
-        match &error {
-            NotAcquired::Waiting { .. } => {
-                let why = format!("{error}: this client does not know for how long they have been running");
-                progress.report(&why, false);
+        let is_certain = matches!(error, NotAcquired::HeldByOther { .. });
+        if is_certain {
+            held_slots.insert(key);
+            if held_slots.len() < slots {
+                continue;
             }
-            error => progress.report(&error.to_string(), matches!(error, NotAcquired::HeldByOther { .. })),
+        }
+        held_slots.clear();
+        let why = match &error {
+            NotAcquired::Waiting { .. } => {
+                format!("{error}: this client does not know for how long they have been running")
+            }
+            error => error.to_string(),
+        };
+        if last.replace(mem::discriminant(&error)) == Some(mem::discriminant(&error)) {
+            progress.notify(&why, is_certain);
+        } else {
+            progress.report(&why, is_certain);
         }
     }
 }
@@ -278,51 +294,4 @@ pub(crate) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
 }
 
 #[cfg(test)]
-mod tests {
-    use redlock_client::test_util::FakeMembers;
-    use tokio::sync::mpsc;
-    use tokio::time::timeout;
-
-    use super::super::arguments::tests::parsed;
-    use super::*;
-
-    /// An agent answers with the last reason, so a reason must not outlast its cause.
-    #[tokio::test(start_paused = true)]
-    async fn a_waiting_lock_reports_each_new_reason() {
-        let members = FakeMembers::start(3);
-        for member in members.iter() {
-            member.set("a/b", "another holder", WITHOUT_END);
-        }
-        let args = parsed(&["--lock", "a/b", "--direct", "--admit-at-once"]);
-        let attempts = broadcast::Sender::new(ATTEMPTS);
-        let (builder, _) = builder(&args, &Members::Urls(members.urls()), attempts.clone()).unwrap();
-        let client = watch::Sender::new(builder.connect_on(members.machine()).await.unwrap());
-        let direct = Direct { client: client.subscribe(), attempts, follower: None };
-        let (sender, mut reasons) = mpsc::unbounded_channel();
-        let mut progress = Progress::reported(&args.lock, move |why, is_certain| {
-            let _ = sender.send((why.to_owned(), is_certain));
-        });
-        let (_end, mut signals) = Signals::of_one_wait();
-        let script = async {
-            let (why, is_certain) = reasons.recv().await.unwrap();
-            assert!(why.contains("held by another") && is_certain, "{why}");
-            members.iter().for_each(|member| member.freeze());
-            let (why, is_certain) = reasons.recv().await.unwrap();
-            assert!(why.contains("no majority") && !is_certain, "{why}");
-            members.iter().for_each(|member| member.thaw());
-            assert!(reasons.recv().await.unwrap().1, "the other holder is there again");
-        };
-        tokio::select! {
-            taken = take(&direct, &args, &mut signals, &mut progress) => panic!("{:?}", taken.err()),
-            scripted = timeout(30 * REFRESH, script) => scripted.unwrap(),
-        }
-    }
-
-    #[test]
-    fn a_place_is_the_members_however_they_are_listed() {
-        let of = |urls: &[&str]| addresses(&Members::Urls(urls.iter().map(|url| (*url).to_owned()).collect())).unwrap();
-        assert_eq!(of(&["redis://u:p@b:1", "redis://a:2/"]), "a:2,b:1");
-        assert_eq!(of(&["redis://a:2", "redis://x:y@b:1"]), "a:2,b:1");
-        assert_eq!(of(&["redis://x:y@a:2/0", "rediss://b:1/0"]), "a:2,b:1");
-    }
-}
+mod tests;

@@ -31,17 +31,25 @@ impl Progress {
 
     /// Reports why the lock is not held yet. It is certain only if another holder has the lock, or comes first.
     pub(crate) fn report(&mut self, why: &str, is_certain: bool) {
-        if why == self.last {
+        if !self.notify(why, is_certain) {
             return;
-        }
-        why.clone_into(&mut self.last);
-        if let Some(listener) = &self.listener {
-            listener(why, is_certain);
         }
         let line = format!("waiting for lock {}: {why}", self.lock);
         // A closed error output does not stop the command.
         let _ =
             if self.is_terminal { write!(stderr(), "{AGAIN}{line}") } else { writeln!(stderr(), "redlock: {line}") };
+    }
+
+    /// Sends a new reason to the listener, without a line. Returns whether the reason is new.
+    pub(crate) fn notify(&mut self, why: &str, is_certain: bool) -> bool {
+        if why == self.last {
+            return false;
+        }
+        why.clone_into(&mut self.last);
+        if let Some(listener) = &self.listener {
+            listener(why, is_certain);
+        }
+        true
     }
 }
 

@@ -8,7 +8,7 @@ use redlock_client::{Owner, Reader, Reading};
 use redlock_engine::redlock::Nonce;
 use tokio::time::sleep;
 
-use super::super::arguments::Members;
+use super::super::arguments::{Members, NEEDS_DIRECT};
 use super::super::direct::{changed_trust, trusted};
 use super::super::held_lock::{LONGEST_SLEEP, Source};
 use super::super::mounted_secret::Secret;
@@ -76,8 +76,7 @@ impl ValiditySource {
     /// Connects to the members with a client's Secret.
     async fn members(members: Members, holding: &Holding) -> anyhow::Result<Self> {
         let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
-        let data =
-            members.secret()?.context("--members needs --direct: give the Secret of a client with access Read")?;
+        let data = members.secret()?.context(NEEDS_DIRECT)?;
         let mut builder = Reader::from_secret(&data)?;
         if let Some(ca) = data.get("ca.crt") {
             builder = builder.tls(Arc::new(trusted(ca)?));

@@ -1,0 +1,96 @@
+use serde_json::{Value, json};
+
+use super::super::leadership::{Answer, Refusal};
+use super::super::tests::face;
+use super::*;
+use redlock_engine::time::{Clock as _, ClockOffset, UnixMicros};
+
+/// An agent that follows an election, with a registered instance.
+async fn following() -> (Follower, Connection) {
+    let agent = face().agent;
+    let cluster = Cluster::answering(|_| (500, json!({"reason": "InternalError", "code": 500})));
+    let server_time = cluster.server_time();
+    let at = now();
+    let wall = UnixMicros(SystemClock.wall().0 * 1_000);
+    server_time.set_offset(ClockOffset::of_reading(wall, Duration::ZERO, at, at));
+    let locks = Api::namespaced(cluster.client.clone(), "shop");
+    let connection = Connection { client: cluster.client, locks, server_time };
+    let election = Election { namespace: "shop".into(), name: "elected".into(), pod_uid: "u-1".into() };
+    let skew = Duration::from_secs(1);
+    let mut follower = Follower::new(agent.clone(), election, ClusterArgs::default(), None, skew);
+    follower.begun = None;
+    agent.ask(|state, now| state.register("a".into(), false, now)).await.unwrap().unwrap();
+    (follower, connection)
+}
+
+/// The answer to the instance after the agent has read an election with this specification and status.
+async fn observed((follower, connection): &mut (Follower, Connection), ttl: &str, status: Value) -> Answer {
+    let lock = json!({
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": "elected", "namespace": "shop"},
+        "spec": {"ttl": ttl, "election": {"selector": {"matchLabels": {"app": "elected"}}}}, "status": status,
+    });
+    follower.observe(&serde_json::from_value(lock).unwrap(), connection).await;
+    follower.agent.ask(|state, now| state.answer("shop/elected", Some("a"), now)).await.unwrap()
+}
+
+async fn answer(ttl: &str, status: Value) -> Answer {
+    observed(&mut following().await, ttl, status).await
+}
+
+fn not_held(reason: &str) -> Value {
+    json!({"conditions": [{"type": "Held", "status": "False", "reason": reason, "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+}
+
+fn elected(pod_uid: &str) -> Value {
+    let until = jiff::Timestamp::from_millisecond(SystemClock.wall().0 + 5_000).unwrap();
+    json!({"holder": {"identity": "pod-a", "podUID": pod_uid, "nonce": "n1", "key": "shop/elected"},
+        "fencingToken": 7, "validUntil": format!("{until:.3}")})
+}
+
+/// Without the members the end of a short hold is not exact enough to lead until its renewal.
+#[tokio::test]
+async fn a_pod_leads_only_with_a_ttl_that_outlasts_the_skew() {
+    assert!(matches!(answer("8s", elected("u-1")).await, Answer::Leads { token: 7, .. }));
+    let Answer::Unknown { why } = answer("5s", elected("u-1")).await else { panic!("unknown") };
+    assert!(why.contains("a ttl of 8s or more") && why.contains("--members-secret"), "{why}");
+    let other = answer("5s", elected("u-2")).await;
+    assert!(matches!(other, Answer::No(Refusal::HeldByOther { .. })), "{other:?}");
+}
+
+/// `run --agent` ends with another exit code then.
+#[tokio::test]
+async fn a_silent_operator_is_no_other_holder() {
+    assert!(matches!(answer("8s", json!({})).await, Answer::Unknown { .. }));
+    let other = answer("8s", not_held("HeldByOther")).await;
+    assert!(matches!(other, Answer::No(Refusal::NotHeld { .. })), "{other:?}");
+}
+
+/// `run --agent` ignores an unknown state until the validity has passed.
+#[tokio::test]
+async fn the_end_of_the_own_hold_is_certain() {
+    let mut world = following().await;
+    assert!(matches!(observed(&mut world, "8s", elected("u-1")).await, Answer::Leads { .. }));
+    for _ in 0..2 {
+        let ended = observed(&mut world, "8s", not_held("Broken")).await;
+        assert!(matches!(ended, Answer::No(Refusal::NotHeld { .. })), "{ended:?}");
+    }
+    let mut world = following().await;
+    observed(&mut world, "8s", elected("u-2")).await;
+    let ended = observed(&mut world, "8s", not_held("Broken")).await;
+    assert!(matches!(ended, Answer::Unknown { .. }), "the hold was another pod's: {ended:?}");
+}
+
+/// The operator elects the next pod at once, and its agent usually has the same options.
+#[tokio::test]
+async fn an_own_hold_with_a_short_ttl_is_reported_once_and_kept() {
+    let mut world = following().await;
+    for _ in 0..2 {
+        let Answer::Unknown { why } = observed(&mut world, "5s", elected("u-1")).await else { panic!("unknown") };
+        assert_eq!(world.0.failure.as_ref(), Some(&why), "a renewal repeats no line");
+        assert!(world.0.followed.is_none(), "a release would hand the lock over without an end");
+    }
+    observed(&mut world, "8s", elected("u-1")).await;
+    assert_eq!(world.0.failure, None, "a later failure is reported again");
+}
