@@ -156,7 +156,7 @@ impl<W> Queue<W> {
     fn serve(&mut self) -> Vec<(String, W)> {
         let mut served = Vec::new();
         let mut passed_over = 0;
-        while passed_over < self.turns.len() {
+        while self.free > 0 && passed_over < self.turns.len() {
             let Some(namespace) = self.turns.pop_front() else { break };
             let used = self.used.get(&namespace).copied().unwrap_or(0);
             if used >= self.free {
