@@ -19,6 +19,7 @@ OVER=0
 # figure WHAT MEASURED BOUND UNIT
 figure() {
   local verdict=ok
+  [[ $2 =~ ^[0-9.]+$ ]] || die "$1: no measurement"
   if awk -v m="$2" -v b="$3" 'BEGIN { exit !(m >= b) }'; then verdict=OVER OVER=1; fi
   printf '%-58s %9s %-3s under %6s   %s\n' "$1" "$2" "$4" "$3" "$verdict"
 }
@@ -32,6 +33,7 @@ least() { sort -n "$1" | awk 'NR == 1 { printf "%.1f", $1 / 1000 }'; }
 # time_of COMMAND...: print the median time of $ROUNDS runs in milliseconds.
 time_of() {
   local round begun
+  "$@" >/dev/null || die "$* failed"
   for ((round = 0; round < ROUNDS; round++)); do
     begun=${EPOCHREALTIME/./}
     "$@" >/dev/null

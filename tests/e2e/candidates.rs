@@ -309,7 +309,9 @@ pub(crate) async fn suffer(places: &[Place]) -> anyhow::Result<()> {
         terms.iter().flat_map(|terms| terms.borrow().clone()).collect::<Vec<_>>()
     };
     let terms: Vec<_> = candidates.iter().flat_map(terms).collect();
-    println!("{} faults, {} terms: {counts:?}", counts.values().sum::<u32>(), terms.len());
+    let faults = counts.values().sum::<u32>();
+    println!("{faults} faults, {} terms: {counts:?}", terms.len());
+    ensure!(u64::from(faults) * 30 >= length.as_secs() && terms.len() > 1, "too few faults or terms");
     check_order(terms)
 }
 

@@ -34,10 +34,11 @@ pub(crate) async fn a_second_claim_waits_for_the_first(bench: Bench) -> anyhow::
 
     let renewed = |v: &Version<_>| status(&v.object).valid_until.map(|u| u.as_millis()) > Some(valid_until);
     first.recorder.until(TTL, "renewed", renewed).await?;
+    let removed = bench.now();
     first.remove().await?;
     let next = second.held(SOON).await?;
     ensure!(token(&next.object)? > token(&held.object)?, "the next token is not greater: {:?}", status(&next.object));
-    let both = second.recorder.versions().iter().any(|v| v.at < queued.at && is_held(&v.object));
+    let both = second.recorder.versions().iter().any(|v| v.at < removed && is_held(&v.object));
     ensure!(!both, "the second claim was held before the first was deleted");
     ensure!(reason_of(&next.object, "Held") == Some("Held"), "{:?}", status(&next.object));
     Ok(())

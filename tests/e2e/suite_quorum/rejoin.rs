@@ -20,6 +20,8 @@ pub(crate) async fn thirty_restarts_rejoin_within_a_second_after_the_delay(bench
     for round in 0..RESTARTS {
         let index = round % 3;
         let mark = quorum.recorder.mark();
+        // The published times alone would prove only that the operator keeps them.
+        let killed = bench.wall().0;
         bench.cluster.faults.kill_container(&bench.namespace, &format!("q-{index}-0"), "redis").await?;
         let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);
         let (_, fenced) = quorum.member_until(mark, index, RESTART_LIMIT, "is fenced", restarted).await?;
@@ -30,6 +32,8 @@ pub(crate) async fn thirty_restarts_rejoin_within_a_second_after_the_delay(bench
         let same = |m: &redlock_operator::api::MemberStatus| is_admitted(m) && m.run_id == fenced.run_id;
         let (_, admitted) = quorum.member_until(after, index, RESTART_LIMIT, "is admitted", same).await?;
         let admitted_at = admitted.admitted_at.context("no admittedAt")?.as_millis();
+        let least = killed + i64::try_from(delay(MAX_TTL).as_millis())?;
+        ensure!(admitted_at >= least, "{} ms less than a delay after the kill", least - admitted_at);
         times
             .push(Duration::from_millis(u64::try_from(admitted_at - observed).context("admitted before it was seen")?));
     }
