@@ -257,7 +257,7 @@ impl Client {
     /// The release is in the queues of all members after the first poll.
     pub async fn release(&self, held: &Held) -> Release {
         // The hold can be long, so the release is announced.
-        self.0.release((&held.key, &held.value), Duration::MAX, || {}).await
+        self.0.release((&held.key, &held.value), Duration::MAX, || true).await
     }
 
     /// The number of outstanding replies.

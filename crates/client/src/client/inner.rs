@@ -79,9 +79,18 @@ impl Inner {
     /// Enqueues the release before it returns.
     pub(super) fn submit_release(&self, hold: &Hold) {
         self.redlock.submit_release(&self.members.electorate(), &hold.key, &hold.value);
-        self.hints.released(&Target::of(&hold.key), self.held_for(hold));
-        self.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
-        hold.lose(LossCause::Closed);
+        if self.report_release(hold) {
+            self.hints.released(&Target::of(&hold.key), self.held_for(hold));
+        }
+    }
+
+    /// Ends a hold whose release is enqueued. Returns false if it was lost or released before, and possibly belongs to another client.
+    fn report_release(&self, hold: &Hold) -> bool {
+        let is_first = hold.lose(LossCause::Closed);
+        if is_first {
+            self.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
+        }
+        is_first
     }
 
     /// Ends the renewals of the hold and leaves its key.
@@ -135,19 +144,15 @@ impl Inner {
     pub(super) async fn end(&self, hold: &Hold) -> Release {
         self.renewer.forget(hold);
         // The request of the next waiter follows the release on every connection.
-        self.release((&hold.key, &hold.value), self.held_for(hold), || {
-            self.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
-            hold.lose(LossCause::Closed);
-        })
-        .await
+        self.release((&hold.key, &hold.value), self.held_for(hold), || self.report_release(hold)).await
     }
 
-    /// Releases the lock, and calls `enqueued` when the release is in all queues.
+    /// Releases the lock, and calls `enqueued` when the release is in all queues. If that returns true, other clients get a hint.
     pub(super) async fn release(
         &self,
         lock: (&LockKey, &LockValue),
         held_for: Duration,
-        enqueued: impl FnOnce(),
+        enqueued: impl FnOnce() -> bool,
     ) -> Release {
         let ((key, value), electorate) = (lock, self.members.electorate());
         let mut release = std::pin::pin!(self.redlock.release_soon(&electorate, key, value));
@@ -155,9 +160,8 @@ impl Inner {
         let released = std::future::poll_fn(|cx| {
             let polled = release.as_mut().poll(cx);
             // The first poll has enqueued it.
-            if let Some(enqueued) = enqueued.take() {
+            if enqueued.take().is_some_and(|enqueued| enqueued()) {
                 self.hints.released(&Target::of(key), held_for);
-                enqueued();
             }
             polled
         })

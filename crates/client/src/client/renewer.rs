@@ -66,11 +66,15 @@ impl Hold {
     }
 
     /// Ends the hold: wakes waiting tasks, and gives the turn to the next caller.
-    pub(super) fn lose(&self, cause: LossCause) {
-        if self.lost.set(Lost { cause }).is_ok() {
+    ///
+    /// Returns whether this is its first end, which alone is reported.
+    pub(super) fn lose(&self, cause: LossCause) -> bool {
+        let is_first = self.lost.set(Lost { cause }).is_ok();
+        if is_first {
             self.lost_notify.notify_waiters();
         }
         drop(locked(&self.turn).take());
+        is_first
     }
 
     /// Resolves when the hold is lost, or `margin` before the end of its validity.
@@ -159,9 +163,10 @@ impl Renewer {
     }
 
     fn lose(&self, hold: &Hold, cause: LossCause) {
-        hold.lose(cause);
         self.forget(hold);
-        self.observer.notify(|| Event::Lost { key: &hold.key, cause });
+        if hold.lose(cause) {
+            self.observer.notify(|| Event::Lost { key: &hold.key, cause });
+        }
     }
 
     /// Removes all holds and returns them.

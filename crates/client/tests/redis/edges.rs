@@ -135,6 +135,26 @@ async fn a_lock_that_is_left_lasts_on_the_fastest_clock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_hold_ends_with_one_event() {
+    let (members, ends) = (FakeMembers::start(3), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&ends);
+    let builder = Client::builder(members.urls()).admit_at_once().on_event(move |event| {
+        let is_end = matches!(event, Event::Released { .. } | Event::Lost { .. });
+        counted.fetch_add(usize::from(is_end), Ordering::Relaxed);
+    });
+    let client = builder.connect_on(members.machine()).await.unwrap();
+    let lost = client.lock("lost").ttl(TTL).try_acquire().await.unwrap();
+    members.iter().for_each(|member| member.delete("lost"));
+    lost.lost().await;
+    drop(lost);
+    assert_eq!(ends.load(Ordering::Relaxed), 1, "the loss");
+    let closed = client.lock("closed").ttl(TTL).try_acquire().await.unwrap();
+    client.close(LONG).await.unwrap();
+    drop(closed);
+    assert_eq!(ends.load(Ordering::Relaxed), 2, "the release by the client");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_wakes_a_waiter_of_the_same_client() {
     let members = FakeMembers::start(3);
     let builder = Client::builder(members.urls()).admit_at_once().retry(LONG);
