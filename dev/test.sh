@@ -68,6 +68,7 @@ prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
     "$ROOT/dev/setup.sh"
     needs shellcheck shellcheck
+    needs patch patch
     needs chromium chromium
     needs promtool prometheus
     if ((PACKAGING)); then needs rpmbuild rpm lintian; fi

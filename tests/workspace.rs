@@ -115,6 +115,18 @@ fn jobs_in_containers_that_build_with_go_can_use_git() {
     }
 }
 
+/// `dev/mutants.sh` also builds and runs them, once a week.
+#[test]
+fn every_mutant_applies_to_the_code() {
+    let found = fs::read_dir("crates/simulation/tests/operator/mutants").unwrap().map(|entry| entry.unwrap().path());
+    let patches: Vec<_> = found.filter(|path| path.extension().is_some_and(|e| e == "patch")).collect();
+    assert!(patches.len() > 40, "{patches:?}");
+    for patch in patches {
+        let checked = Command::new("patch").args(["-s", "-f", "-p1", "--dry-run", "-i"]).arg(&patch).output().unwrap();
+        assert!(checked.status.success(), "{patch:?}: {}", String::from_utf8_lossy(&checked.stdout));
+    }
+}
+
 #[test]
 fn every_part_of_the_proof_runs_every_week() {
     let (script, workflow) =
