@@ -81,6 +81,14 @@ fn fenced(reason: Reason, rejoin_at: u64, close: bool) -> FenceStep {
     FenceStep::WriteFenced { reason, rejoin_at: Some(at(rejoin_at)), close }
 }
 
+/// The status does not admit it any more, because its open users belong to an unknown member list.
+#[test]
+fn a_withdrawn_process_is_closed_and_waits_again() {
+    let withdrawn = record(State::Admitted, "a").after(FenceStep::WriteStarting, None, &Verdict::None);
+    let step = decide_at(100_000, &withdrawn, &answering("a", 100_000, Users::Open));
+    assert!(matches!(step, FenceStep::WriteFenced { close: true, .. }), "{step:?}");
+}
+
 #[test]
 fn no_decision_about_a_process_before_its_epoch_is_raised() {
     for (record, reach) in [

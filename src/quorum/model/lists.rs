@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 
 use crate::api::{RedisQuorum, RedisQuorumStatus};
-use crate::quorum::model::record::{record_of, withdraw};
+use crate::quorum::model::record::withdraw;
 use crate::redis_member::acl::UserRule;
 
 /// The maximum number of members of a quorum.
@@ -134,7 +134,7 @@ impl Lists {
     pub fn continue_with(&self, epoch: i64, status: &mut RedisQuorumStatus) {
         status.membership_epoch = Some(epoch);
         let own = status.members.iter_mut().filter(|member| member.external.is_none());
-        own.filter(|member| record_of(member).admitted).for_each(|member| withdraw(member, self.epoch));
+        own.for_each(|member| withdraw(member, self.epoch));
     }
 }
 

@@ -102,10 +102,15 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
     member.message = message(record, &member.name);
 }
 
-/// Withdraws the admission of an own member, so that its process is fenced again. `epoch` is the earliest of its users that can be open.
+/// Withdraws the admission of an own member, if it has one. Its process is then fenced again.
+///
+/// `epoch` is the earliest of its users that can be open.
 pub fn withdraw(member: &mut MemberStatus, epoch: i64) {
-    let record = record_of(member).after(FenceStep::WriteStarting, None, &Verdict::None);
-    publish(member, &record, Stamps { epoch: member.epoch.or(Some(epoch)), ..Stamps::default() });
+    let record = record_of(member);
+    if record.admitted {
+        let record = record.after(FenceStep::WriteStarting, None, &Verdict::None);
+        publish(member, &record, Stamps { epoch: member.epoch.or(Some(epoch)), ..Stamps::default() });
+    }
 }
 
 /// Writes a record into the published status of the member with this name.

@@ -1,10 +1,6 @@
 use serde_json::json;
 
-use std::time::Duration;
-
 use super::*;
-use crate::fence::{FenceInput, ObservedProcess, Reach, Users, decide};
-use crate::time::Monotonic;
 
 fn process(name: &str) -> Process {
     Process {
@@ -97,7 +93,7 @@ fn joining_and_restarted_members_have_different_fence_reasons() {
 
 /// An older status was restored, and the users of a later membership epoch are open.
 #[test]
-fn a_withdrawn_process_is_closed_and_waits_again() {
+fn a_process_without_its_admission_is_its_own_predecessor() {
     let admitted = Record {
         state: State::Admitted,
         run_id: Some(RunId::new("a")),
@@ -109,23 +105,7 @@ fn a_withdrawn_process_is_closed_and_waits_again() {
     publish(&mut member, &admitted, Stamps::default());
     withdraw(&mut member, 1);
     assert_eq!(member.epoch, Some(1), "users of all later epochs are closed");
-    let now = Monotonic::new(Duration::from_secs(100));
-    let answering =
-        ObservedProcess { run_id: RunId::new("a"), first_observed: now, users: Users::Open, closed_since: None };
-    let step = decide(&FenceInput {
-        now,
-        record: &record_of(&member),
-        reach: &Reach::Answering(answering),
-        predecessor: &Verdict::None,
-        rejoin_delay: Duration::from_secs(31),
-        fenced_since: None,
-        epoch_raised: true,
-        clock_jumped: false,
-        must_restart: false,
-        unreported: false,
-        process: None,
-        forgot: false,
-        unfit: false,
-    });
-    assert!(matches!(step, FenceStep::WriteFenced { close: true, .. }), "{step:?}");
+    let withdrawn = record_of(&member);
+    assert!(withdrawn.state == State::Starting && !withdrawn.admitted, "{withdrawn:?}");
+    assert_eq!(withdrawn.predecessor, Some(process("a")));
 }
