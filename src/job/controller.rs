@@ -164,7 +164,7 @@ mod tests {
                 "spec": {"suspend": true, "template": {"metadata": {}, "spec": {"containers": []}}}});
             let handled = handle(Arc::new(serde_json::from_value(job).unwrap()), controller).await;
             assert_eq!(handled.unwrap(), Action::await_change());
-            assert_eq!(*requests.lock(), expected, "the term is over: {is_over}");
+            assert_eq!(*requests.lock(), expected, "requests, with is_over = {is_over}");
         }
     }
 

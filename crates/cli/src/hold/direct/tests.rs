@@ -5,6 +5,14 @@ use tokio::time::timeout;
 use super::super::arguments::tests::parsed;
 use super::*;
 
+/// Direct locks on fake members, and the sender of their client.
+async fn connected(args: &LockArgs, members: &FakeMembers) -> (Direct, watch::Sender<Client>) {
+    let attempts = broadcast::Sender::new(ATTEMPTS);
+    let (builder, _) = builder(args, &Members::Urls(members.urls()), attempts.clone()).unwrap();
+    let client = watch::Sender::new(builder.connect_on(members.machine()).await.unwrap());
+    (Direct { client: client.subscribe(), attempts, follower: None }, client)
+}
+
 /// An agent answers with the last reason, so a reason must not outlast its cause.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_lock_reports_each_new_reason() {
@@ -13,10 +21,7 @@ async fn a_waiting_lock_reports_each_new_reason() {
         member.set("a/b", "another holder", WITHOUT_END);
     }
     let args = parsed(&["--lock", "a/b", "--direct", "--admit-at-once"]);
-    let attempts = broadcast::Sender::new(ATTEMPTS);
-    let (builder, _) = builder(&args, &Members::Urls(members.urls()), attempts.clone()).unwrap();
-    let client = watch::Sender::new(builder.connect_on(members.machine()).await.unwrap());
-    let direct = Direct { client: client.subscribe(), attempts, follower: None };
+    let (direct, _client) = connected(&args, &members).await;
     let (sender, mut reasons) = mpsc::unbounded_channel();
     let mut progress = Progress::reported(&args.lock, move |why, is_certain| {
         let _ = sender.send((why.to_owned(), is_certain));
@@ -37,16 +42,13 @@ async fn a_waiting_lock_reports_each_new_reason() {
     }
 }
 
-/// An attempt goes on to the next slot, and takes it.
+/// The attempt takes the free slot.
 #[tokio::test(start_paused = true)]
 async fn a_held_slot_is_no_other_holder_while_one_is_free() {
     let members = FakeMembers::start(3);
     members.iter().for_each(|member| member.set("a/b#0", "another holder", WITHOUT_END));
     let args = parsed(&["--lock", "a/b", "--direct", "--admit-at-once", "--slots", "2"]);
-    let attempts = broadcast::Sender::new(ATTEMPTS);
-    let (builder, _) = builder(&args, &Members::Urls(members.urls()), attempts.clone()).unwrap();
-    let client = watch::Sender::new(builder.connect_on(members.machine()).await.unwrap());
-    let direct = Direct { client: client.subscribe(), attempts, follower: None };
+    let (direct, _client) = connected(&args, &members).await;
     let (sender, mut reasons) = mpsc::unbounded_channel();
     let mut progress = Progress::reported(&args.lock, move |why, _| {
         let _ = sender.send(why.to_owned());
