@@ -23,7 +23,7 @@ mod apply;
 mod rules;
 mod tests;
 
-const MOST: usize = 4;
+const MOST: usize = 5;
 /// A time long after boot.
 const START: u64 = 1_000;
 
@@ -43,7 +43,7 @@ struct Shared {
     lists_checked: bool,
     /// Whether an operator votes only after its claim was on every member of its list.
     joins: bool,
-    /// Whether the claims of an operator that is down before its change expire.
+    /// Whether the claims of an operator without a connection expire.
     lapses: bool,
     restarts: u8,
 }
@@ -157,6 +157,22 @@ impl Shared {
             lapses: false,
             restarts: 1,
         }
+    }
+
+    /// The lists of an operator with this stage.
+    fn lists_at(&self, stage: Stage) -> Lists {
+        let [old, new] = [0, 1].map(|list| self.lists[list].iter().map(|member| name(*member)).collect::<Vec<_>>());
+        match stage {
+            Stage::Old => Lists { epoch: 1, voters: old, former: None, wanted: new },
+            Stage::Paused => Lists { epoch: 2, voters: new.clone(), former: Some(old), wanted: new },
+            Stage::New => Lists { epoch: 2, voters: new.clone(), former: None, wanted: new },
+        }
+    }
+
+    /// Whether the operator makes this change while another one uses the old list.
+    fn is_permitted(&self) -> bool {
+        let stays = self.lists[0].iter().filter(|member| self.lists[1].contains(member)).count();
+        self.lists_at(Stage::Old).meet_both_lists(stays)
     }
 
     fn wins(&self, list: usize, set: impl Fn(usize) -> bool) -> bool {

@@ -53,9 +53,10 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
     let is_kept = |member: &&MemberSummary| {
         member.external && lists.voters.contains(&member.name) && lists.wanted.contains(&member.name)
     };
-    let left_behind = match observed.members.iter().find(is_kept) {
-        Some(_) => Vec::new(),
-        None => observed.agreement.others(observed.boottime).into_iter().map(|other| other.name).collect(),
+    let left_behind = if lists.meet_both_lists(observed.members.iter().filter(is_kept).count()) {
+        Vec::new()
+    } else {
+        observed.agreement.others(observed.boottime).into_iter().map(|other| other.name).collect()
     };
     membership::decide(&membership::Input {
         now: observed.now,

@@ -86,6 +86,13 @@ impl Lists {
             .all(|list| list.iter().filter(|member| members.contains(member)).count() >= meets_every_majority(list))
     }
 
+    /// Whether every majority of the voters and of the wanted list includes one of these members.
+    ///
+    /// If both lists have these members, operators with either list find each other's claims there.
+    pub fn meet_both_lists(&self, kept: usize) -> bool {
+        [&self.voters, &self.wanted].into_iter().all(|list| kept >= meets_every_majority(list))
+    }
+
     /// Whether the member learns: the specification has it, but it does not vote yet.
     pub fn is_learner(&self, name: &str) -> bool {
         !self.counts(name) && self.wanted.iter().any(|member| member == name)

@@ -86,7 +86,7 @@ pub struct Input<'a> {
     pub busy: Option<&'a Until>,
     /// Other operators that use the former masters, as `namespace/name`.
     ///
-    /// It is empty when the new list keeps one of these masters.
+    /// It is empty if [`Lists::meet_both_lists`] is true of the masters that stay.
     pub left_behind: &'a [String],
     /// Since when this replica has known that the old list alone can make no promise.
     pub former_closed_since: Option<Monotonic>,

@@ -64,6 +64,7 @@ pub enum Until {
     UpdateEnds,
     /// every member has the passwords of the rotation that is under way
     RotationEnds,
-    /// RedisQuorum {quorums} does not use the former masters: keep one of these masters in the list, and replace it by a second edit
+    /// RedisQuorum {quorums} does not use the former masters. Let at least half of the old list and half of the new list stay, and replace
+    /// the others by a later edit
     MastersKept { quorums: String },
 }

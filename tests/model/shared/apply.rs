@@ -36,13 +36,10 @@ impl Shared {
     /// The leader's next step, by the real decision.
     pub(super) fn lead(&self, world: &mut World, operator: usize) -> bool {
         let now = world.operators[operator];
-        let names = |list: usize| self.lists[list].iter().map(|member| name(*member)).collect::<Vec<_>>();
-        let (old, new) = (names(0), names(1));
-        let lists = match now.stage {
-            Stage::Old => Lists { epoch: 1, voters: old, former: None, wanted: new },
-            Stage::Paused => Lists { epoch: 2, voters: new.clone(), former: Some(old), wanted: new },
-            Stage::New => return false,
-        };
+        if now.stage == Stage::New {
+            return false;
+        }
+        let lists = self.lists_at(now.stage);
         let closed = |at: usize| {
             let member = &world.members[at];
             member.closed[operator] || !member.lags[operator] || !self.closes
@@ -130,10 +127,14 @@ impl Shared {
 
     pub(super) fn lapse(&self, world: &mut World, operator: usize, at: usize) -> bool {
         let member = &mut world.members[at];
-        if !self.lapses || world.operators[operator].stage != Stage::Old {
+        if !self.lapses {
             return false;
         }
-        let promised = world.operators[operator].valid > 0 && usize::from(member.owner) == operator + 1;
+        // A claim lives for longer than a promise.
+        let now = world.operators[operator];
+        let [leader, late] = [false, true].map(|lags| Voter { operator, lags });
+        let promised =
+            (now.valid > 0 && member.owner == leader.owner()) || (now.old_valid > 0 && member.owner == late.owner());
         if member.entries[operator] == 0 || promised {
             return false;
         }
