@@ -302,6 +302,8 @@ leases() {
   not_allowed "has not opened it for the present hold of pod a-0" write '"a"'
   opened 7
   write '"a"' >/dev/null
+  opened 6
+  not_allowed "has not opened it for the present hold of pod a-0" write '"a"'
   opened none
   write '"a"' >/dev/null
   opened 7

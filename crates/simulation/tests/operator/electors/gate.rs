@@ -28,8 +28,8 @@ pub(super) fn admits(lock: &Value, before: Option<&Value>, lease: &Value, pod_ui
 
 fn is_open(lock: &Value, before: &Value, lease: &Value) -> bool {
     let token = lock["status"]["fencingToken"].as_i64().unwrap_or(0).to_string();
-    before["metadata"]["annotations"][LEASE_TOKEN_ANNOTATION] == *token
-        || before["spec"]["holderIdentity"] == lease["holderIdentity"]
+    let opened = &before["metadata"]["annotations"][LEASE_TOKEN_ANNOTATION];
+    *opened == *token || opened.is_null() && before["spec"]["holderIdentity"] == lease["holderIdentity"]
 }
 
 fn is_bounded(lock: &Value, lease: &Value) -> bool {
@@ -53,13 +53,15 @@ mod tests {
         let lease = |seconds: i64| json!({"holderIdentity": "x", "renewTime": "2026-01-01T00:00:04.000000Z", "leaseDurationSeconds": seconds});
         let with = |labels: Value, token: &str| {
             let metadata = json!({"labels": labels, "annotations": {LEASE_TOKEN_ANNOTATION: token}});
-            json!({"metadata": metadata, "spec": {}})
+            json!({"metadata": metadata, "spec": {"holderIdentity": "x"}})
         };
         let open = with(json!({LEASE_LABEL: "true"}), "7");
         assert!(admits(&lock, Some(&open), &lease(5), "a"));
         assert!(!admits(&lock, Some(&open), &lease(6), "a") && !admits(&lock, Some(&open), &lease(5), "b"));
         assert!(admits(&lock, Some(&open), &json!({"holderIdentity": ""}), "b"));
         assert!(!admits(&lock, Some(&with(json!({LEASE_LABEL: "true"}), "6")), &lease(5), "a"));
+        let before_the_lock = json!({"metadata": {"labels": {LEASE_LABEL: "true"}}, "spec": {"holderIdentity": "x"}});
+        assert!(admits(&lock, Some(&before_the_lock), &lease(5), "a"));
         assert!(admits(&lock, Some(&with(json!({}), "6")), &lease(5), "b"), "no gate without the label");
         assert!(!admits(&lock, None, &lease(5), "a") && admits(&Value::Null, None, &lease(5), "b"));
     }
