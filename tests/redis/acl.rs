@@ -245,5 +245,5 @@ async fn a_wrong_password_never_connects_and_is_shown_nowhere() {
     assert!(!text.contains("horse") && text.contains("Refused"), "{text}");
     // It connects with the correct password, and is fenced because the process was not opened.
     member.set_endpoint(crate::server::endpoint(&server.address(), locker().name()));
-    link.wait_for(|link| *link == Link::Fenced).await.unwrap();
+    link.wait_for(|link| *link == Link::Unidentified(MemberError::Fenced)).await.unwrap();
 }

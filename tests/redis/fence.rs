@@ -14,7 +14,7 @@ async fn a_process_is_fenced_from_its_start_until_it_is_opened() {
     let server = Server::start().await;
     let voter = member("m0", &server.address());
     let mut link = voter.link();
-    link.wait_for(|link| *link == Link::Fenced).await.unwrap();
+    link.wait_for(|link| *link == Link::Unidentified(MemberError::Fenced)).await.unwrap();
     assert_eq!(voter.send(inspect()).await, Err(MemberError::Fenced));
     let mut admin = server.admin().await;
     let users = [&UserRule::locker_name(USERS)[..], "billing-e7", "nobody-e1"];
@@ -39,7 +39,7 @@ async fn a_restarted_process_is_fenced_and_its_votes_do_not_return() {
     let old = quorum.electors[0].admitted.clone().unwrap();
     quorum.servers[0].restart().await;
     let mut link = quorum.members[0].link();
-    link.wait_for(|link| *link == Link::Fenced).await.unwrap();
+    link.wait_for(|link| *link == Link::Unidentified(MemberError::Fenced)).await.unwrap();
     quorum.servers[1].freeze();
     let outcome = quorum.acquire("k", &fresh_value()).await;
     let Acquire::NoQuorum { failures } = outcome else { panic!("{outcome:?}") };

@@ -6,7 +6,7 @@ use crate::api::RedisQuorum;
 use crate::quorum::model::lists::{Lists, majority};
 use crate::quorum::model::record::admitted_run_id;
 use crate::redis_member::Link;
-use crate::redlock::{Elector, Electorate, MemberName, RunId};
+use crate::redlock::{Elector, Electorate, MemberError, MemberName, RunId};
 
 impl QuorumSession {
     /// The process of a member whose votes count now.
@@ -48,7 +48,11 @@ impl QuorumSession {
         let answers = |name: &&String| {
             let link = links.iter().find(|link| link.name().as_str() == **name);
             let voter = link.and_then(|link| link.voter(lists.epoch));
-            voter.is_some_and(|voter| !matches!(*voter.link().borrow(), Link::Down(_)))
+            voter.is_some_and(|voter| match &*voter.link().borrow() {
+                Link::Open(_) => true,
+                Link::Unidentified(error) => !matches!(error, MemberError::Unreachable(_)),
+                Link::Down(_) => false,
+            })
         };
         lists.in_force().all(|list| list.iter().filter(answers).count() >= majority(list))
     }

@@ -215,8 +215,7 @@ impl MemberSet {
             let member = self.members.iter().find(|member| *member.member.name() == name);
             let cause = match (&failure, member) {
                 (MemberFailure::NotAdmitted, Some(member)) => match &*member.link.borrow() {
-                    Link::Down(error) => Some(error.clone()),
-                    Link::Fenced => Some(MemberError::Fenced),
+                    Link::Down(error) | Link::Unidentified(error) => Some(error.clone()),
                     Link::Open(_) => None,
                 },
                 _ => None,
@@ -244,7 +243,7 @@ impl MemberSet {
                 Link::Down(error @ MemberError::Unfit(_)) => {
                     return Err(BuildError::Member(name(index), error.clone()));
                 }
-                Link::Down(MemberError::Unreachable(_)) | Link::Fenced | Link::Open(_) => {}
+                Link::Down(MemberError::Unreachable(_)) | Link::Unidentified(_) | Link::Open(_) => {}
                 Link::Down(error) if open < self.quorum() => {
                     return Err(BuildError::Member(name(index), error.clone()));
                 }

@@ -17,7 +17,7 @@ use super::connect::{CONNECT_DEADLINE, Stream};
 use super::encoded_requests::EncodedRequests;
 use super::endpoint::login;
 use super::pending_releases::PendingReleases;
-use super::pipeline::{Link, Pipeline};
+use super::pipeline::{Link, Pipeline, not_identified_yet};
 use super::request_queue::{Notice, Request, RequestQueue};
 use super::rights::Rights;
 use super::{Endpoint, Machine};
@@ -191,7 +191,7 @@ impl MemberConnection {
         self.link.send_if_modified(|link| {
             let changes = !matches!(link, Link::Down(error) if error.is_lasting());
             if changes {
-                *link = Link::Fenced;
+                *link = Link::Unidentified(not_identified_yet());
             }
             changes
         });
@@ -254,7 +254,9 @@ impl MemberConnection {
     fn refuse(&self, request: Request) {
         let error = match &*self.link.borrow() {
             Link::Down(error) => error.clone(),
-            Link::Open(_) | Link::Fenced => MemberError::Unreachable("too many requests are outstanding".to_owned()),
+            Link::Open(_) | Link::Unidentified(_) => {
+                MemberError::Unreachable("too many requests are outstanding".to_owned())
+            }
         };
         request.slot.answer(Err(error));
     }

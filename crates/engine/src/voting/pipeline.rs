@@ -28,10 +28,16 @@ mod tests;
 pub enum Link {
     /// Not connected: commands fail at once.
     Down(MemberError),
-    /// Connected to a process that is fenced for this user, or not identified yet.
-    Fenced,
+    /// Connected to a process that has not identified itself, with the reason. A process that is fenced for this user answers
+    /// [`MemberError::Fenced`].
+    Unidentified(MemberError),
     /// Connected to this process.
     Open(RunId),
+}
+
+/// The error of a new connection.
+pub(super) fn not_identified_yet() -> MemberError {
+    MemberError::Unreachable("connected, but without an answer".to_owned())
 }
 
 /// The protocol state of one connection.
@@ -70,7 +76,7 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     pub(super) fn new(clock: Arc<dyn Clock>, rights: Rights, alias: RunId) -> Self {
-        let identity_error = MemberError::Unreachable("connection closed".to_owned());
+        let identity_error = not_identified_yet();
         Self {
             clock,
             rights,
@@ -105,7 +111,7 @@ impl Pipeline {
     }
 
     pub(super) fn link(&self) -> Link {
-        self.run_id.clone().map_or(Link::Fenced, Link::Open)
+        self.run_id.clone().map_or_else(|| Link::Unidentified(self.identity_error.clone()), Link::Open)
     }
 
     /// Writes requests and kept releases behind all earlier bytes.

@@ -60,7 +60,7 @@ async fn a_member_votes_extends_seals_releases_and_repairs() {
 async fn votes() {
     let world = World::new();
     let member = world.voter();
-    linked(&member, |link| *link == Link::Fenced).await;
+    linked(&member, |link| *link == Link::Unidentified(MemberError::Fenced)).await;
     assert_eq!(member.send(vec![acquire("k", "v")]).await, Err(MemberError::Fenced));
     let run_id = open(&world).await;
     let time = UnixMicros(world.now());
@@ -118,7 +118,7 @@ async fn restarts() {
     world.restart();
     admin.disconnected().await;
     assert!(matches!(admin.open(EPOCH, &[locker()]).await, Err(MemberError::Unreachable(_))));
-    linked(&member, |link| *link == Link::Fenced).await;
+    linked(&member, |link| *link == Link::Unidentified(MemberError::Fenced)).await;
     assert_eq!(member.send(vec![acquire("k", "v")]).await, Err(MemberError::Fenced));
     let mut admin = world.admin().await.unwrap();
     let observed = admin.observe(&[locker().name()]).await.unwrap();

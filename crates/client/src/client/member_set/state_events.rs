@@ -22,8 +22,7 @@ impl MemberSet {
             let mut state = self.current();
             let now = self.clock.monotonic();
             let state_of = |(member, process): (&Member, &Option<Process>)| match &*member.link.borrow() {
-                Link::Down(error) => ReportedState::Down(error.clone()),
-                Link::Fenced => ReportedState::Down(MemberError::Fenced),
+                Link::Down(error) | Link::Unidentified(error) => ReportedState::Down(error.clone()),
                 Link::Open(run_id) => {
                     let votes = |it: &Process| it.run_id == *run_id && it.counter.is_some() && self.opens(it) <= now;
                     if process.as_ref().is_some_and(votes) { ReportedState::Voting } else { ReportedState::Waiting }

@@ -29,7 +29,7 @@ fn identity() -> String {
 fn open() -> MemberConnection {
     let queue = Arc::new(RequestQueue::new(Arc::new(TaskWaker::default()), endpoint()));
     let machine = Machine::from(Arc::new(TokioClock::new()));
-    let link = watch::channel(Link::Fenced).0;
+    let link = watch::channel(Link::Unidentified(not_identified_yet())).0;
     let mut connection = MemberConnection::new("m0".into(), queue, link, machine, Rights::Full);
     connection.pending_releases.keep([release()]);
     connection.open(endpoint(), Box::new(duplex(64).0));

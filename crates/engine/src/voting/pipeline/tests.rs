@@ -122,7 +122,16 @@ fn no_answer_is_valid_before_the_process_is_identified() {
     let fenced = "-NOPERM no\r\n".repeat(14);
     assert_eq!(pipeline.read(fenced.as_bytes()), Ok(fenced.len()));
     assert_eq!(answered(&mut answer), Some(Err(MemberError::Fenced)));
-    assert_eq!(pipeline.link(), Link::Fenced);
+    assert_eq!(pipeline.link(), Link::Unidentified(MemberError::Fenced));
+}
+
+#[test]
+fn a_process_without_identity_has_the_reason_of_its_last_answer() {
+    let mut pipeline = pipeline(Rights::Full);
+    assert_eq!(pipeline.link(), Link::Unidentified(not_identified_yet()));
+    pipeline.write([], Vec::new(), &mut EncodedRequests::default());
+    pipeline.read("-LOADING Redis is loading the dataset in memory\r\n".repeat(11).as_bytes()).unwrap();
+    assert_eq!(pipeline.link(), Link::Unidentified(MemberError::Loading));
 }
 
 #[test]
