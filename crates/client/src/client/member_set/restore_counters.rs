@@ -8,6 +8,7 @@ use super::super::counters::counter;
 use super::{MemberSet, Process};
 use crate::redlock::{Command, FencingToken, LockKey, MemberError, Reply, RunId, TOKEN_KEY, recovered};
 use crate::time::Monotonic;
+use crate::voting::Link;
 
 /// The wait for silent members, before counters are restored without theirs.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -27,9 +28,13 @@ impl MemberSet {
         let now = self.clock.monotonic();
         let lacking: Vec<(usize, Monotonic)> = {
             let state = self.state();
-            let lacks = |process: &Process| process.counter.is_none().then(|| self.opens(process));
-            let processes = state.processes.iter().enumerate();
-            processes.filter_map(|(index, process)| Some((index, lacks(process.as_ref()?)?))).collect()
+            let lacks = |(index, process): (usize, &Option<Process>)| {
+                let process = process.as_ref().filter(|process| process.counter.is_none())?;
+                // The next connection ends the wait.
+                let is_connected = *self.members[index].link.borrow() == Link::Open(process.run_id.clone());
+                is_connected.then(|| (index, self.opens(process)))
+            };
+            state.processes.iter().enumerate().filter_map(lacks).collect()
         };
         let first = lacking.iter().map(|(_, opens)| opens.since(now)).min()?;
         if !first.is_zero() {
@@ -102,5 +107,47 @@ impl MemberSet {
         let answer = self.members[index].member.send(vec![Command::Restore { token }]);
         let answer = timeout(node_timeout, answer).await;
         matches!(answer, Ok(Ok(answers)) if answers.run_id == *run_id && *answers.replies == [Reply::Raised])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::watch;
+
+    use super::super::super::admission::Admission;
+    use super::super::Member;
+    use super::*;
+    use crate::redlock::{Answers, BoxFuture, LockMember, MemberName};
+    use crate::time::SystemClock;
+
+    /// A member that answers nothing, and counts the requests.
+    struct Silent(MemberName, Arc<AtomicUsize>);
+
+    impl LockMember for Silent {
+        fn name(&self) -> &MemberName {
+            &self.0
+        }
+
+        fn send(&self, _: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            Box::pin(std::future::ready(Err(MemberError::TimedOut)))
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_connected_process_is_restored() {
+        let (requests, run_id) = (Arc::new(AtomicUsize::new(0)), RunId::new("r"));
+        let (sender, link) = watch::channel(Link::Open(run_id));
+        let member = Member { member: Arc::new(Silent("m".into(), Arc::clone(&requests))), link };
+        let members = MemberSet::new(vec![member], Arc::new(SystemClock), Admission::AtOnce, true);
+        members.electorate();
+        assert_eq!(members.restore(PATIENCE).await, Some(PATIENCE));
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
+        sender.send_replace(Link::Down(MemberError::TimedOut));
+        assert_eq!(members.restore(PATIENCE).await, None, "a connection wakes the task");
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
     }
 }
