@@ -156,8 +156,11 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
         (JobState::Finished { complete: true }, None) => Verdict::Release(End::JobFinished),
         (JobState::Finished { complete: false }, None) => Verdict::LetExpire(End::JobFinishedUnobserved),
         (JobState::SuspendedByOther { .. }, None) => Verdict::Stop(End::JobSuspended),
-        // The operator suspended the Job, and did not write the status after that.
-        (JobState::Stopped { .. }, None) => Verdict::Stop(End::JobHalted),
+        // The operator suspended the Job, and did not write the status after that. The cause is usually still there.
+        (JobState::Stopped { .. }, None) => match stop_first(asked(lock, evidence)) {
+            Verdict::Keep => Verdict::Stop(End::JobHalted),
+            verdict => verdict,
+        },
         (JobState::Waiting | JobState::Running, None) => stop_first(asked(lock, evidence)),
     }
 }
@@ -172,8 +175,12 @@ fn stop_first(verdict: Verdict) -> Verdict {
 
 /// Whether a Job waits for its lock again after its hold ended for this reason.
 ///
-/// It does not wait again after an end by a user or a limit, even if the hold was lost while the Job was being stopped.
+/// It does not wait again after an end by a user or a limit, even if the hold was lost while the Job was being stopped. The user's request can
+/// also come at that time.
 pub fn is_to_run_again(lock: &DistributedLock, reason: HeldReason) -> bool {
+    if [BREAK_ANNOTATION, STEP_DOWN_ANNOTATION].into_iter().any(|request| annotation(lock, request).is_some()) {
+        return false;
+    }
     let is_loss = |reason| matches!(reason, HeldReason::Expired | HeldReason::HolderGone | HeldReason::Suspended);
     is_loss(reason) && lock.stopping().is_none_or(|stopping| HeldReason::named(&stopping.reason).is_some_and(is_loss))
 }

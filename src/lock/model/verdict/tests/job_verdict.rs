@@ -67,11 +67,17 @@ fn a_job_is_stopped_before_its_hold_runs_out() {
     );
     let halted = job(JobState::Stopped { acknowledged: true }, true, None);
     assert_eq!(judged(&held(), halted), HeldReason::HolderGone, "the status write after the suspension is missing");
-    for (spec, reason) in [("maxHold", HeldReason::MaxHoldReached), ("suspend", HeldReason::Suspended)] {
-        let value = if spec == "maxHold" { json!("30s") } else { json!(true) };
-        let mut extra = json!({});
-        extra[spec] = value;
-        assert_eq!(judged(&claim(extra, json!({})), job(RUNNING, true, None)), reason);
+    // The cause stays the same if the status write after the suspension is missing.
+    for state in [RUNNING, JobState::Stopped { acknowledged: true }] {
+        for (spec, reason) in [("maxHold", HeldReason::MaxHoldReached), ("suspend", HeldReason::Suspended)] {
+            let value = if spec == "maxHold" { json!("30s") } else { json!(true) };
+            let mut extra = json!({});
+            extra[spec] = value;
+            assert_eq!(judged(&claim(extra, json!({})), job(state, true, None)), reason);
+        }
+        let mut broken = held();
+        broken.metadata.annotations = Some([(BREAK_ANNOTATION.to_owned(), "ada: stuck".to_owned())].into());
+        assert_eq!(judged(&broken, job(state, true, None)), HeldReason::Broken);
     }
 }
 
@@ -137,6 +143,10 @@ fn min_hold_keeps_the_lock_and_stops_a_job_in_doubt() {
 fn a_job_runs_again_after_a_loss_but_not_after_a_deliberate_end() {
     assert!(is_to_run_again(&held(), HeldReason::Expired) && is_to_run_again(&held(), HeldReason::HolderGone));
     assert!(!is_to_run_again(&held(), HeldReason::Broken) && !is_to_run_again(&held(), HeldReason::MaxHoldReached));
+    // The request came while the Job was being stopped for another reason.
+    let mut broken = held();
+    broken.metadata.annotations = Some([(BREAK_ANNOTATION.to_owned(), "ada: stuck".to_owned())].into());
+    assert!(!is_to_run_again(&broken, HeldReason::HolderGone));
     assert!(
         !is_to_run_again(&stopping(1), HeldReason::Expired),
         "maxHold had begun to end the hold before it was lost"
