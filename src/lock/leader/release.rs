@@ -168,7 +168,7 @@ async fn unpublish(store: &LockStore, members: &MemberAccess, lock: &Distributed
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
     let reason = end.reason();
-    let which = if reason == HeldReason::Released { Stop::Unstarted } else { Stop::Any };
+    let which = if *end == End::Released { Stop::Unstarted } else { Stop::Any };
     let job = job_sync::stop(store, lock, which).await?;
     let api_now = store.api_now();
     // This is the earliest reading of the clock, and the next holder's `acquiredAt` is the latest one, so the two holds do not overlap.
@@ -225,6 +225,7 @@ async fn release_orphans(members: &MemberAccess, lock: &DistributedLock, access:
 mod tests {
     use std::time::Duration;
 
+    use parking_lot::Mutex;
     use serde_json::json;
 
     use super::*;
@@ -232,6 +233,42 @@ mod tests {
     use crate::runtime::fake_api;
     use crate::runtime::leader::Term;
     use crate::runtime::settings::Settings;
+
+    /// Only a Job that released its lock continues without it. One that a user suspended and resumed does not.
+    #[tokio::test]
+    async fn a_job_that_was_resumed_while_its_hold_ended_is_suspended() {
+        for (end, is_suspended) in
+            [(End::recorded("Released", Some(&"a user suspended the Job".to_owned())), true), (End::Released, false)]
+        {
+            let patches = Arc::new(Mutex::new(Vec::new()));
+            let seen = patches.clone();
+            let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ns", "uid": "j-1", "resourceVersion": "1"},
+                "spec": {"suspend": false, "template": {"spec": {"containers": []}}}});
+            let context = fake_api::context(Settings::default(), move |request| {
+                let mut job = job.clone();
+                if request.method() == "PATCH" {
+                    seen.lock().push(request.uri().path().to_owned());
+                    job["spec"]["suspend"] = json!(true);
+                }
+                (200, job)
+            });
+            let (sessions, _follow_quorums) = Sessions::start(context.clone());
+            let leader = LeaderContext::new(context, sessions, Arc::default(), Term::new(1));
+            let lock: DistributedLock =
+                serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                    "metadata": {"name": "j-1", "namespace": "ns", "uid": "u"}, "spec": {"key": "k", "claim": {"jobName": "j", "jobUID": "j-1"}},
+                    "status": {"holder": {"identity": "j", "jobName": "j", "jobUID": "j-1"}, "fencingToken": 7,
+                        "ending": {"since": "2026-01-01T00:00:00.000Z", "until": "2026-01-01T00:00:10.000Z", "reason": "Released"}}}))
+                .unwrap();
+            let _written = unpublish(&leader.store, &leader.members, &lock, &end).await;
+            assert_eq!(
+                patches.lock().iter().any(|path| path.ends_with("/jobs/j")),
+                is_suspended,
+                "{end:?}: {:?}",
+                patches.lock()
+            );
+        }
+    }
 
     /// A hold does not wait for the Lease after its validity, and no event reports that moment.
     #[tokio::test]
