@@ -110,8 +110,9 @@ async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedL
     let api: Api<DistributedLock> =
         Api::namespaced(controller.context.client.clone(), &job.namespace().unwrap_or_default());
     match request(api.create(&as_operator(), claim)).await {
-        // On a conflict the claim exists, because an earlier leader created it. The watch delivers it.
-        Ok(_) | Err(RequestError::Conflict) => Ok(Action::await_change()),
+        Ok(_) => Ok(Action::await_change()),
+        // An earlier leader created the claim, and the watch delivers it. Or a ResourceQuota changed at the same moment, and there is no claim.
+        Err(RequestError::Conflict) => Ok(Action::requeue(RETRY)),
         Err(RequestError::Refused(error)) => {
             let why = match *error {
                 kube::Error::Api(status) => status.message,
@@ -163,7 +164,8 @@ mod tests {
             let job = json!({"metadata": {"name": "j", "namespace": "ns", "uid": "u", "annotations": {JOB_LOCK_ANNOTATION: "k"}},
                 "spec": {"suspend": true, "template": {"metadata": {}, "spec": {"containers": []}}}});
             let handled = handle(Arc::new(serde_json::from_value(job).unwrap()), controller).await;
-            assert_eq!(handled.unwrap(), Action::await_change());
+            // The API server also answers 409 if a ResourceQuota changed at the same moment.
+            assert_eq!(handled.unwrap(), if is_over { Action::await_change() } else { Action::requeue(RETRY) });
             assert_eq!(*requests.lock(), expected, "requests, with is_over = {is_over}");
         }
     }

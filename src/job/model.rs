@@ -161,7 +161,9 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
         let parsed = text(annotation).map(str::parse::<GoDuration>).transpose();
         parsed.map_err(|error| JobEvent::Invalid { annotation, why: error.to_string() })
     };
-    if let Some(value) = text(JOB_ON_WAIT_TIMEOUT_ANNOTATION).filter(|value| !["Delete", "Suspend"].contains(value)) {
+    // The policy compares the whole value.
+    let on_timeout = job.annotations().get(JOB_ON_WAIT_TIMEOUT_ANNOTATION);
+    if let Some(value) = on_timeout.filter(|value| !["Delete", "Suspend"].contains(&value.as_str())) {
         let why = format!("{value:?} is neither Delete nor Suspend");
         return Err(JobEvent::Invalid { annotation: JOB_ON_WAIT_TIMEOUT_ANNOTATION, why });
     }

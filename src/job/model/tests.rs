@@ -77,8 +77,11 @@ fn running_jobs_and_unreadable_annotations_are_reported() {
     assert!(event_of(decide(&running, None)).to_string().contains("suspend: true"));
     let invalid = event_of(decide(&annotated(&[(JOB_TTL_ANNOTATION, "ten")]), None));
     assert!(matches!(&invalid, JobEvent::Invalid { annotation: JOB_TTL_ANNOTATION, .. }), "{invalid}");
-    let invalid = event_of(decide(&annotated(&[(JOB_ON_WAIT_TIMEOUT_ANNOTATION, "delete")]), None));
-    assert!(invalid.to_string().contains("neither Delete nor Suspend"), "{invalid}");
+    // The policy that lets the operator delete the Job compares the whole value.
+    for value in ["delete", "Delete "] {
+        let invalid = event_of(decide(&annotated(&[(JOB_ON_WAIT_TIMEOUT_ANNOTATION, value)]), None));
+        assert!(invalid.to_string().contains("neither Delete nor Suspend"), "{invalid}");
+    }
 }
 
 #[test]
