@@ -68,7 +68,7 @@ fn only_hold(target: &str, locks: Vec<LockObject>) -> Result<LockObject, Problem
 /// The admission policy compares this name with the annotations that break a lock.
 pub(crate) async fn user(cluster: &Cluster) -> Result<String, Problem> {
     let user = cluster.call("ask who you are", whoami(&cluster.client)).await?;
-    user.ok_or_else(|| Problem::new("the API server does not say who you are", ""))
+    user.username.ok_or_else(|| Problem::new("the API server did not report your user name", ""))
 }
 
 /// Annotates the observed hold. A later hold of the same object stays unchanged.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authentication::v1::{SelfSubjectReview, UserInfo};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
@@ -14,9 +14,18 @@ pub(crate) fn of_process() -> String {
     format!("{user}@{host}/{}", std::process::id())
 }
 
-/// The user name of this process at the API server.
-pub(crate) async fn whoami(client: &Client) -> Result<Option<String>, kube::Error> {
+/// The key under which the API server adds the UID of a token's pod to the user.
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+
+/// The user of this process at the API server.
+pub(crate) async fn whoami(client: &Client) -> Result<UserInfo, kube::Error> {
     let reviews = Api::<SelfSubjectReview>::all(client.clone());
     let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
-    Ok(answer.status.and_then(|status| status.user_info?.username))
+    Ok(answer.status.and_then(|status| status.user_info).unwrap_or_default())
+}
+
+/// Whether the requests of this user have a token that is bound to the pod with this UID.
+pub(crate) fn is_of_pod(user: &UserInfo, uid: &str) -> bool {
+    let uids = user.extra.as_ref().and_then(|extra| extra.get(POD_UID));
+    uids.is_some_and(|uids| uids.iter().any(|one| one == uid))
 }

@@ -10,11 +10,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::arguments::{LockArgs, Wait};
 use super::super::held_lock::NotHeld;
-use super::super::identity::whoami;
+use super::super::identity::{is_of_pod, whoami};
 use super::super::progress::Progress;
 use super::super::signals::Signals;
 use super::follow::Watched;
-use super::object::Purpose;
+use super::object::{Purpose, TRY};
+use super::pod::OwnPod;
 use super::status::{ClaimState, Holding, Obstacle};
 use super::validity_source::check_wall_clock;
 use super::{RETRY, heartbeat, object, pod, status};
@@ -25,8 +26,6 @@ use redlock_api::server_time::ServerTime;
 use redlock_api::{CREATED_BY_ANNOTATION, DistributedLock};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
-/// Time for an operator to answer with --try. A free lock is granted in this time.
-const TRY: Duration = Duration::from_secs(10);
 /// Extra time beyond --wait, which the operator counts from the creation of the claim.
 const WAIT_MARGIN: Duration = Duration::from_secs(2);
 
@@ -57,6 +56,8 @@ pub(super) struct ClaimRequest<'a> {
 /// The requests for one claim.
 struct Claimant<'a> {
     args: &'a LockArgs,
+    purpose: Purpose,
+    own_pod: Option<OwnPod>,
     client: Client,
     locks: Api<DistributedLock>,
     wanted: DistributedLock,
@@ -73,14 +74,14 @@ pub(super) async fn grant(
     progress: &mut Progress,
 ) -> Result<GrantedClaim, NotHeld> {
     let ClaimRequest { args, purpose, needs_clock } = request_for_claim;
-    let (namespace, key) = args.lock.in_cluster()?;
-    let owner = object::owner(args, purpose, namespace, pod::own());
-    let wanted = object::claim(args, namespace, key, &owner, purpose);
+    let (namespace, _) = args.lock.in_cluster()?;
+    let own_pod = pod::own();
+    let wanted = wanted(args, purpose, own_pod.clone())?;
     let cluster = Cluster::connect(&args.cluster).await?;
     let (client, server_time) = (cluster.client.clone(), cluster.server_time());
     let locks = Api::namespaced(client.clone(), namespace);
     let deadline = deadline(args.wait(), SystemClock.boottime());
-    let mut claimant = Claimant { args, client, locks, wanted, can_exist: false, deadline };
+    let mut claimant = Claimant { args, purpose, own_pod, client, locks, wanted, can_exist: false, deadline };
     let attempt = async {
         if needs_clock {
             claimant.read_clock(&server_time, progress).await?;
@@ -110,6 +111,13 @@ pub(super) async fn grant(
     }
 }
 
+/// The claim to create. A pod can hold it.
+fn wanted(args: &LockArgs, purpose: Purpose, own_pod: Option<OwnPod>) -> anyhow::Result<DistributedLock> {
+    let (namespace, key) = args.lock.in_cluster()?;
+    let owner = object::owner(args, purpose, namespace, own_pod);
+    Ok(object::claim(args, namespace, key, &owner, purpose))
+}
+
 /// The end of a wait that begins now.
 fn deadline(wait: Wait, now: Boottime) -> Option<Boottime> {
     match wait {
@@ -133,13 +141,16 @@ impl Claimant<'_> {
 
     /// Adds the annotation with the creator, so that the creator can release the lock.
     ///
-    /// Without it only the holding pod, or a user with the verb `update`, can release the lock.
+    /// Without it only the holding pod, or a user with the verb `update`, can release the lock. The own pod holds the lock only if it is a pod
+    /// of this API server. A certificate, an impersonated user, or a kubeconfig of another cluster sends no token of the pod.
     async fn name_creator(&mut self, progress: &mut Progress) -> Result<(), NotHeld> {
         loop {
             match request(whoami(&self.client)).await {
                 Ok(user) => {
-                    let user = user.map(|user| (CREATED_BY_ANNOTATION.to_owned(), user));
-                    self.wanted.annotations_mut().extend(user);
+                    let own_pod = self.own_pod.take().filter(|own| is_of_pod(&user, &own.uid));
+                    self.wanted = wanted(self.args, self.purpose, own_pod)?;
+                    let name = user.username.map(|name| (CREATED_BY_ANNOTATION.to_owned(), name));
+                    self.wanted.annotations_mut().extend(name);
                     return Ok(());
                 }
                 Err(RequestError::Unknown(_)) => self.pause(progress).await?,
@@ -157,7 +168,11 @@ impl Claimant<'_> {
             let before = std::mem::replace(&mut self.can_exist, true);
             let created = match request(self.locks.create(&PostParams::default(), &self.wanted)).await {
                 // Only this process uses this name, so an earlier request created the claim. The client of kube also repeats requests.
-                Err(RequestError::Conflict) => request(self.locks.get(&self.wanted.name_any())).await,
+                Err(RequestError::Conflict) => match request(self.locks.get(&self.wanted.name_any())).await {
+                    // A ResourceQuota changed at the same moment.
+                    Err(RequestError::Gone) => Err(RequestError::Unknown(None)),
+                    found => found,
+                },
                 Err(error @ (RequestError::Refused(_) | RequestError::Gone)) => {
                     self.can_exist = before;
                     Err(error)
@@ -264,68 +279,4 @@ impl Claimant<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use serde_json::{Value, json};
-
-    use super::super::super::arguments::tests::parsed;
-    use super::*;
-    use crate::cluster::fake::is_watch;
-
-    /// The reasons that a claim with this status reports until a wait ends, and its end.
-    async fn reported(status: Value) -> (Vec<(String, bool)>, NotHeld) {
-        let claim = json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "reindex-abcde", "namespace": "shop"},
-            "spec": {"key": "reindex", "claim": {"identity": "me"}}, "status": status,
-        });
-        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": [claim]});
-        let cluster = Cluster::answering(move |request| match is_watch(request) {
-            true => (500, json!({"reason": "InternalError", "code": 500})),
-            false => (200, list.clone()),
-        });
-        let args = parsed(&["--lock", "shop/reindex"]);
-        let locks = Api::namespaced(cluster.client.clone(), "shop");
-        let wanted = serde_json::from_value(claim).unwrap();
-        let deadline = Some(SystemClock.boottime() + 2 * QUIET);
-        let claimant = Claimant { args: &args, client: cluster.client, locks, wanted, can_exist: true, deadline };
-        let reasons = Arc::new(Mutex::new(Vec::new()));
-        let mut progress = Progress::reported(&args.lock, {
-            let reasons = Arc::clone(&reasons);
-            move |why, is_certain| reasons.lock().unwrap().push((why.to_owned(), is_certain))
-        });
-        let mut watched = Watched::new(&claimant.locks, "reindex-abcde");
-        let end = claimant.until_held(&mut watched, &mut progress).await.unwrap_err();
-        let reasons = reasons.lock().unwrap().clone();
-        (reasons, end)
-    }
-
-    /// An agent answers 503 then, so that `run --agent` does not report another holder.
-    #[tokio::test(start_paused = true)]
-    async fn only_another_holder_is_a_certain_reason() {
-        let held = |reason: &str| {
-            json!({"conditions": [{"type": "Held", "status": "False", "reason": reason, "message": reason,
-                "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
-        };
-        for (status, why, is_certain) in [
-            (json!({}), SILENT_OPERATOR, false),
-            (held("NoQuorum"), "NoQuorum", false),
-            (held("HeldByOther"), "HeldByOther", true),
-        ] {
-            let (reasons, end) = reported(status).await;
-            assert_eq!(reasons, [(why.to_owned(), is_certain)]);
-            assert_eq!(matches!(end, NotHeld::NotAcquired(_)), is_certain, "{end:?}");
-            assert_eq!(matches!(end, NotHeld::NotAnswered(_)), !is_certain, "{end:?}");
-        }
-    }
-
-    #[test]
-    fn the_wait_begins_before_the_first_request() {
-        let now = Boottime::new(Duration::from_secs(100));
-        assert_eq!(deadline(Wait::Never, now), Some(now + TRY));
-        let wait = Duration::from_secs(5);
-        assert_eq!(deadline(Wait::For(wait), now), Some(now + wait + WAIT_MARGIN));
-        assert_eq!(deadline(Wait::Forever, now), None);
-    }
-}
+mod tests;

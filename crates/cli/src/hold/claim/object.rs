@@ -1,5 +1,7 @@
 //! Pure: builds the claim.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 
@@ -8,6 +10,8 @@ use super::super::identity;
 use super::pod::OwnPod;
 use redlock_api::{Claim, DistributedLock, DistributedLockSpec, GoDuration, QuorumRef};
 
+/// Time for an operator to answer with --try. A free lock is granted in this time.
+pub(super) const TRY: Duration = Duration::from_secs(10);
 /// How long a finished claim stays.
 const TTL_AFTER_FINISHED: GoDuration = GoDuration::from_secs(600);
 /// The API server refuses a shorter heartbeat.
@@ -71,6 +75,8 @@ pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, 
         max_hold: args.max_hold,
         wait_timeout: match args.wait() {
             Wait::For(wait) => Some(wait.into()),
+            // A killed process leaves a claim without a heartbeat, which would get the lock later.
+            Wait::Never if purpose == Purpose::Detached => Some(TRY.into()),
             Wait::Never | Wait::Forever => None,
         },
         priority: args.priority.unwrap_or_default(),
@@ -170,6 +176,14 @@ mod tests {
             claim(&args(&["--ttl", "1s"]), "shop", "k", &owner, Purpose::Attended).spec.claim.unwrap().heartbeat,
             Some(SHORTEST_HEARTBEAT)
         );
+    }
+
+    /// Otherwise the claim of a killed `acquire --try` gets the lock later, for --max-hold.
+    #[test]
+    fn a_claim_without_a_heartbeat_waits_for_a_short_time_only() {
+        let owner = Owner::Identity("me".into(), None);
+        let limit = |purpose| claim(&args(&["--try"]), "shop", "k", &owner, purpose).spec.wait_timeout;
+        assert_eq!((limit(Purpose::Detached), limit(Purpose::Attended)), (Some(TRY.into()), None));
     }
 
     #[test]

@@ -1,0 +1,135 @@
+//! Waits of a claim, and its holder.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use super::super::super::arguments::tests::parsed;
+use super::*;
+use crate::cluster::fake::is_watch;
+
+/// The reasons that a claim with this status reports until a wait ends, and its end.
+async fn reported(status: Value) -> (Vec<(String, bool)>, NotHeld) {
+    let claim = json!({
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": "reindex-abcde", "namespace": "shop"},
+        "spec": {"key": "reindex", "claim": {"identity": "me"}}, "status": status,
+    });
+    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": [claim]});
+    let cluster = Cluster::answering(move |request| match is_watch(request) {
+        true => (500, json!({"reason": "InternalError", "code": 500})),
+        false => (200, list.clone()),
+    });
+    let args = parsed(&["--lock", "shop/reindex"]);
+    let locks = Api::namespaced(cluster.client.clone(), "shop");
+    let wanted = serde_json::from_value(claim).unwrap();
+    let deadline = Some(SystemClock.boottime() + 2 * QUIET);
+    let claimant = Claimant {
+        args: &args,
+        purpose: Purpose::Attended,
+        own_pod: None,
+        client: cluster.client,
+        locks,
+        wanted,
+        can_exist: true,
+        deadline,
+    };
+    let reasons = Arc::new(Mutex::new(Vec::new()));
+    let mut progress = Progress::reported(&args.lock, {
+        let reasons = Arc::clone(&reasons);
+        move |why, is_certain| reasons.lock().unwrap().push((why.to_owned(), is_certain))
+    });
+    let mut watched = Watched::new(&claimant.locks, "reindex-abcde");
+    let end = claimant.until_held(&mut watched, &mut progress).await.unwrap_err();
+    let reasons = reasons.lock().unwrap().clone();
+    (reasons, end)
+}
+
+/// An agent answers 503 then, so that `run --agent` does not report another holder.
+#[tokio::test(start_paused = true)]
+async fn only_another_holder_is_a_certain_reason() {
+    let held = |reason: &str| {
+        json!({"conditions": [{"type": "Held", "status": "False", "reason": reason, "message": reason,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+    };
+    for (status, why, is_certain) in [
+        (json!({}), SILENT_OPERATOR, false),
+        (held("NoQuorum"), "NoQuorum", false),
+        (held("HeldByOther"), "HeldByOther", true),
+    ] {
+        let (reasons, end) = reported(status).await;
+        assert_eq!(reasons, [(why.to_owned(), is_certain)]);
+        assert_eq!(matches!(end, NotHeld::NotAcquired(_)), is_certain, "{end:?}");
+        assert_eq!(matches!(end, NotHeld::NotAnswered(_)), !is_certain, "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_pod_of_this_cluster_holds_the_claim() {
+    let args = parsed(&["--lock", "shop/reindex"]);
+    for (extra, is_held_by_pod) in
+        [(json!({"authentication.kubernetes.io/pod-uid": ["u-1"]}), true), (json!({}), false)]
+    {
+        let cluster = Cluster::answering(move |_| {
+            let user = json!({"username": "ci", "extra": extra});
+            (
+                201,
+                json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}, "status": {"userInfo": user}}),
+            )
+        });
+        let own = OwnPod { namespace: "shop".to_owned(), name: "job-x".to_owned(), uid: "u-1".to_owned() };
+        let mut claimant = Claimant {
+            args: &args,
+            purpose: Purpose::Attended,
+            own_pod: Some(own.clone()),
+            locks: Api::namespaced(cluster.client.clone(), "shop"),
+            client: cluster.client,
+            wanted: wanted(&args, Purpose::Attended, Some(own)).unwrap(),
+            can_exist: false,
+            deadline: None,
+        };
+        let mut progress = Progress::reported(&args.lock, |_, _| {});
+        claimant.name_creator(&mut progress).await.unwrap();
+        let claim = claimant.wanted.spec.claim.clone().unwrap();
+        assert_eq!((claim.pod_uid.is_some(), claim.identity.is_none()), (is_held_by_pod, is_held_by_pod));
+        assert_eq!(claimant.wanted.metadata.owner_references.is_some(), is_held_by_pod);
+        assert_eq!(claimant.wanted.annotations().get(CREATED_BY_ANNOTATION).unwrap(), "ci");
+    }
+}
+
+#[test]
+fn the_wait_begins_before_the_first_request() {
+    let now = Boottime::new(Duration::from_secs(100));
+    assert_eq!(deadline(Wait::Never, now), Some(now + TRY));
+    let wait = Duration::from_secs(5);
+    assert_eq!(deadline(Wait::For(wait), now), Some(now + wait + WAIT_MARGIN));
+    assert_eq!(deadline(Wait::Forever, now), None);
+}
+
+/// The API server also answers 409 if a ResourceQuota changed at the same moment. Then there is no claim.
+#[tokio::test(start_paused = true)]
+async fn a_creation_is_repeated_after_a_conflict_without_a_claim() {
+    let args = parsed(&["--lock", "shop/reindex"]);
+    let wanted = wanted(&args, Purpose::Attended, None).unwrap();
+    let (creations, created) = (AtomicUsize::new(0), serde_json::to_value(&wanted).unwrap());
+    let cluster = Cluster::answering(move |request| match request.method().as_str() {
+        "GET" => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+        _ if creations.fetch_add(1, Ordering::SeqCst) == 0 => {
+            (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
+        }
+        _ => (201, created.clone()),
+    });
+    let mut claimant = Claimant {
+        args: &args,
+        purpose: Purpose::Attended,
+        own_pod: None,
+        locks: Api::namespaced(cluster.client.clone(), "shop"),
+        client: cluster.client,
+        wanted,
+        can_exist: false,
+        deadline: None,
+    };
+    let created = claimant.create(&mut Progress::reported(&args.lock, |_, _| {})).await.unwrap();
+    assert_eq!(created.name_any(), claimant.wanted.name_any());
+}
