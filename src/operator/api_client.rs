@@ -1,14 +1,9 @@
 //! The client of the API server, which ends a request on a dead connection.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use kube::{Client, Config};
 
-/// Maximum silence of the API server within one request.
-///
-/// The API server ends each watch of the caches earlier (`WATCH_SECONDS`), so a longer silence means that the connection is dead.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
+use crate::api::watches::limited;
 
 /// A client with the service account of the pod, or with KUBECONFIG.
 ///
@@ -17,13 +12,6 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
 pub(super) async fn client() -> anyhow::Result<Client> {
     let config = Config::infer().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
     Ok(Client::try_from(limited(config))?)
-}
-
-fn limited(mut config: Config) -> Config {
-    (config.read_timeout, config.write_timeout) = (Some(SILENCE_TIMEOUT), Some(SILENCE_TIMEOUT));
-    // The time in which a pooled connection was idle is not part of the silence.
-    config.reset_reader_on_write = true;
-    config
 }
 
 #[cfg(test)]
@@ -35,7 +23,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::runtime::cache::WATCH_SECONDS;
+    use crate::api::watches::SILENCE_TIMEOUT;
 
     #[tokio::test(start_paused = true)]
     async fn a_request_to_a_silent_api_server_ends() {
@@ -49,10 +37,5 @@ mod tests {
         let listed = timeout(SILENCE_TIMEOUT * 2, Api::<Pod>::all(client).list(&ListParams::default())).await;
         assert!(listed.expect("the request has no end").is_err());
         silent.abort();
-    }
-
-    #[test]
-    fn a_quiet_watch_ends_before_the_connection_counts_as_dead() {
-        assert!(Duration::from_secs(WATCH_SECONDS.into()) < SILENCE_TIMEOUT);
     }
 }

@@ -9,14 +9,12 @@ mod lookup;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
@@ -27,7 +25,7 @@ use self::departed::Departed;
 use self::follower::Follower;
 use super::scope::Scope;
 use crate::api::lenient::Unreadable;
-use crate::redlock::jittered;
+use crate::api::watches::{Reconnect, WATCH_SECONDS};
 use crate::time::Clock;
 
 pub use self::guarded::Guarded;
@@ -38,10 +36,6 @@ pub(crate) use self::lookup::Lookup;
 ///
 /// An object can have more than a megabyte, and the client reads an answer as a whole.
 const PAGE: u32 = 50;
-/// Seconds after which the API server ends a watch, and this replica begins the next one.
-///
-/// A dead connection delays changes by little more, because kube then gives up a silent watch.
-pub const WATCH_SECONDS: u32 = 30;
 /// Number of changes that wait for a slow reader. With more of them it has to read every object again.
 const CHANGES_CAPACITY: usize = 4096;
 
@@ -233,42 +227,10 @@ impl<K: Kind> Cache<K> {
     }
 }
 
-/// Pauses between two attempts to watch.
-///
-/// kube's default pauses for up to half a minute after an outage. The cache would be out of date for that time.
-#[derive(Clone, Debug)]
-struct Reconnect(Duration);
-
-impl Reconnect {
-    const FIRST: Duration = Duration::from_millis(200);
-    const LONGEST: Duration = Duration::from_secs(3);
-}
-
-impl Default for Reconnect {
-    fn default() -> Self {
-        Self(Self::FIRST)
-    }
-}
-
-impl Iterator for Reconnect {
-    type Item = Duration;
-
-    /// Doubles the pause, with a random part that spreads the attempts of the replicas.
-    fn next(&mut self) -> Option<Duration> {
-        let pause = jittered(self.0, self.0 / 4, rand::random());
-        self.0 = (self.0 * 2).min(Self::LONGEST);
-        Some(pause)
-    }
-}
-
-impl Backoff for Reconnect {
-    fn reset(&mut self) {
-        *self = Self::default();
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use k8s_openapi::api::core::v1::Namespace;
 
     use super::*;
@@ -286,14 +248,5 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
         assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
         assert!(!cache.ready().await);
-    }
-
-    #[test]
-    fn a_watch_retries_within_seconds_after_any_outage() {
-        let mut pauses = Reconnect::default();
-        assert!(pauses.next().unwrap() <= Duration::from_millis(250));
-        assert!(pauses.by_ref().take(50).all(|pause| pause < Duration::from_secs(4)));
-        pauses.reset();
-        assert!(pauses.next().unwrap() <= Duration::from_millis(250));
     }
 }

@@ -15,6 +15,7 @@ mod redis_quorum;
 pub mod requests;
 mod schema;
 pub mod server_time;
+pub mod watches;
 
 pub use distributed_lock::*;
 pub use duration::{GoDuration, MilliTime, ParseDurationError};

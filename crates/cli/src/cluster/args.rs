@@ -10,6 +10,7 @@ use axum::http::Uri;
 use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use redlock_api::GoDuration;
+use redlock_api::watches::limited;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -110,7 +111,7 @@ impl ClusterArgs {
             config.proxy_url = proxy::Environment::read().proxy(of_kubeconfig.as_deref(), &config.cluster_url)?;
         }
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        Ok(config)
+        Ok(limited(config))
     }
 
     /// Uses the service account of a pod, or else `--server` alone.

@@ -19,6 +19,7 @@ use crate::output::{Answer, Paint, Printer, Tone};
 use crate::show::lock_row;
 use crate::show::status::LockArgs;
 use redlock_api::conditions::LockCondition;
+use redlock_api::watches::{Reconnect, WATCH_SECONDS};
 use redlock_api::{GoDuration, MilliTime};
 use redlock_engine::time::{Clock as _, SystemClock};
 
@@ -181,7 +182,7 @@ async fn until(
         Named::Key(key) => lock.key() == *key,
         Named::Object(name) => lock.name_any() == *name,
     };
-    let mut events = pin!(watcher(api, config).default_backoff());
+    let mut events = pin!(watcher(api, config.timeout(WATCH_SECONDS)).backoff(Reconnect::default()));
     let (mut new, mut told) = (BTreeMap::new(), String::new());
     loop {
         match events.try_next().await {

@@ -19,6 +19,7 @@ use crate::change;
 use crate::cluster::Cluster;
 use crate::cluster::objects::{LockObject, QuorumObject};
 use redlock_api::STEP_DOWN_ANNOTATION;
+use redlock_api::watches::{Reconnect, WATCH_SECONDS};
 
 /// Time between two frames. Bars and countdowns move with each frame.
 const FRAME: Duration = Duration::from_millis(250);
@@ -112,7 +113,7 @@ where
         None => Api::all(cluster.client.clone()),
     };
     let until_error = move || {
-        let events = watcher(api.clone(), watcher::Config::default()).boxed();
+        let events = watcher(api.clone(), watcher::Config::default().timeout(WATCH_SECONDS)).boxed();
         stream::unfold(Some(events), async |events| {
             let mut events = events?;
             let event = events.next().await?;
@@ -120,7 +121,7 @@ where
             Some((event, rest))
         })
     };
-    stream::repeat_with(until_error).flatten().default_backoff().boxed()
+    stream::repeat_with(until_error).flatten().backoff(Reconnect::default()).boxed()
 }
 
 /// Applies one event of a watch, and updates the reason why the objects are not current.

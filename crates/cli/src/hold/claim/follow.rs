@@ -13,6 +13,7 @@ use super::super::held_lock::{End, Validity};
 use super::status::{self, ClaimState, Holding};
 use super::validity_source::{HoldState, ValiditySource};
 use redlock_api::DistributedLock;
+use redlock_api::watches::{Reconnect, WATCH_SECONDS};
 
 type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
 
@@ -25,8 +26,8 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn new(locks: &Api<DistributedLock>, name: &str) -> Self {
-        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        Self { events: watcher(locks.clone(), only).default_backoff().boxed(), listed: None }
+        let only = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
+        Self { events: watcher(locks.clone(), only).backoff(Reconnect::default()).boxed(), listed: None }
     }
 
     /// Waits for the next event of the object. `None` if it is gone.
@@ -124,9 +125,33 @@ mod tests {
 
     use serde_json::json;
 
+    use tokio::time::{Instant, timeout};
+
     use super::*;
     use crate::cluster::Cluster;
     use crate::cluster::fake::is_watch;
+
+    /// kube's defaults notice a dead connection after 295 s, and pause for half a minute after an outage.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_recovers_within_seconds_after_an_outage() {
+        let cluster = Cluster::answering(move |request| {
+            assert!(
+                !is_watch(request) || request.uri().query().unwrap().contains("timeoutSeconds=30"),
+                "{}",
+                request.uri()
+            );
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
+            if is_watch(request) { (503, json!({"reason": "ServiceUnavailable", "code": 503})) } else { (200, list) }
+        });
+        let mut watched = Watched::new(&Api::namespaced(cluster.client.clone(), "shop"), "a");
+        assert!(matches!(watched.event().await, Ok(None)));
+        for attempt in 0..20 {
+            let begun = Instant::now();
+            let event = timeout(Duration::from_secs(60), watched.event()).await.unwrap();
+            assert!(matches!(event, Err(watcher::Error::WatchStartFailed(_))), "{event:?}");
+            assert!(begun.elapsed() < Duration::from_secs(4), "{:?} before attempt {attempt}", begun.elapsed());
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_reports_each_error_and_tries_again() {
