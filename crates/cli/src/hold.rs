@@ -21,7 +21,8 @@ use arguments::NEEDS_DIRECT;
 pub use arguments::{DirectArgs, LockArgs, LockName};
 pub(super) use arguments::{ENTRY_PREFIX, Members, Wait};
 pub(super) use claim::{
-    HoldState, Holding, ValiditySource, Watched, check_wall_clock, is_taken, own_pod, send_release, take_detached,
+    HoldState, Holding, UNREAD, ValiditySource, Watched, check_wall_clock, is_taken, own_pod, send_release,
+    take_detached,
 };
 pub(super) use held_lock::{End, HeldLock, LONGEST_SLEEP, NotHeld, Renewal, Source, Validity, reserve};
 pub(super) use identity::{of_process, whoami};

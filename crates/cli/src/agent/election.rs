@@ -16,7 +16,7 @@ use super::task::{Agent, now};
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::console;
 use crate::hold::{
-    HoldState, Holding, LONGEST_SLEEP, Members, Source, ValiditySource, Watched, check_wall_clock, reserve,
+    HoldState, Holding, LONGEST_SLEEP, Members, Source, UNREAD, ValiditySource, Watched, check_wall_clock, reserve,
     send_release,
 };
 use redlock_api::DistributedLock;
@@ -28,6 +28,8 @@ use redlock_engine::time::{Boottime, SystemClock};
 const RETRY: Duration = Duration::from_millis(500);
 /// Time limit for a release to reach the API server.
 const RELEASE: Duration = Duration::from_secs(5);
+/// Pause after a refused release.
+const RELEASE_AGAIN: Duration = Duration::from_secs(5);
 /// Queries of the members between two readings of their Secret.
 const REFRESH: u32 = 5;
 
@@ -46,6 +48,17 @@ struct Followed {
     trust: ValiditySource,
     /// The members or the object have shown that it is lost.
     is_lost: bool,
+    /// When the hold was found, until its validity is known.
+    unread_since: Option<Boottime>,
+    /// When a refused release can be repeated.
+    release_at: Boottime,
+}
+
+impl Followed {
+    fn new(holding: Holding, is_own: bool, trust: ValiditySource) -> Self {
+        let now = now();
+        Self { holding, is_own, trust, is_lost: false, unread_since: Some(now), release_at: now }
+    }
 }
 
 /// The task that follows one election.
@@ -211,16 +224,16 @@ impl Follower {
         match &mut self.followed {
             Some(followed) if followed.holding.nonce == holding.nonce => {}
             Some(followed) if holding.token <= followed.holding.token => return Ok(()),
-            Some(followed) => {
+            Some(_) => {
+                let Some(mut followed) = self.followed.take() else { return Ok(()) };
                 followed.trust.follow_hold(&holding)?;
-                (followed.is_own, followed.is_lost) = (is_own, false);
-                followed.holding = holding.clone();
+                self.followed = Some(Followed::new(holding.clone(), is_own, followed.trust));
             }
             None => {
                 let trust =
                     ValiditySource::new(self.members.clone(), connection.server_time.clone(), self.skew, &holding)
                         .await?;
-                self.followed = Some(Followed { holding: holding.clone(), is_own, trust, is_lost: false });
+                self.followed = Some(Followed::new(holding.clone(), is_own, trust));
             }
         }
         match self.followed.as_mut().map_or(HoldState::Unknown, |followed| followed.trust.published(&holding, ttl)) {
@@ -244,6 +257,7 @@ impl Follower {
         let Some(followed) = &mut self.followed else { return };
         match state {
             HoldState::Until(until) if !followed.is_lost => {
+                followed.unread_since = None;
                 let Holding { token, identity, .. } = followed.holding.clone();
                 let hold = Hold::new(token, identity, followed.is_own, until, reserve(self.ttl));
                 self.report(move |election, now| election.held(hold, now));
@@ -252,14 +266,23 @@ impl Follower {
                 followed.is_lost = true;
                 self.not_held(format!("it was lost: {why}"));
             }
+            // The pod keeps the lock, because the agent of the next pod would perhaps not reach the members either.
+            HoldState::Unknown
+                if followed.is_own && followed.unread_since.is_some_and(|since| now().since(since) > self.ttl / 2) =>
+            {
+                self.fail(UNREAD.to_owned());
+            }
             HoldState::Until(_) | HoldState::Unknown => {}
         }
     }
 
     /// Releases an own hold that the application can no longer use.
     async fn release(&mut self, connection: &Connection) {
-        let Some(Followed { is_own: true, is_lost: false, holding, .. }) = &self.followed else { return };
+        let Some(Followed { is_own: true, is_lost: false, holding, release_at, .. }) = &self.followed else { return };
         let token = holding.token;
+        if now() < *release_at {
+            return;
+        }
         let unused = self.agent.ask(move |state, now| state.is_unused(token, now));
         if unused.await != Ok(true) {
             return;
@@ -267,14 +290,20 @@ impl Follower {
         let Ok(lock) = request(connection.locks.get(&self.election.name)).await else { return };
         let Election { namespace, name, .. } = &self.election;
         match timeout(RELEASE, send_release(&connection.client, &lock, token)).await {
-            Ok(Ok(())) => console::report(format_args!("dlock {namespace}/{name}: token {token} is given back")),
-            Ok(Err(error)) => {
-                console::report(format_args!("dlock {namespace}/{name}: token {token} is not given back: {error:#}"));
+            Ok(Ok(())) => {
+                console::report(format_args!("dlock {namespace}/{name}: token {token} is given back"));
+                if let Some(followed) = &mut self.followed {
+                    followed.is_lost = true;
+                }
             }
-            Err(_) => return,
-        }
-        if let Some(followed) = &mut self.followed {
-            followed.is_lost = true;
+            Ok(Err(error)) => {
+                let why = format!("dlock {namespace}/{name}: token {token} is not given back: {error:#}");
+                if let Some(followed) = &mut self.followed {
+                    followed.release_at = now() + RELEASE_AGAIN;
+                }
+                self.fail(why);
+            }
+            Err(_) => {}
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use status::{Holding, is_taken};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
-pub(crate) use validity_source::{HoldState, ValiditySource, check_wall_clock};
+pub(crate) use validity_source::{HoldState, UNREAD, ValiditySource, check_wall_clock};
 
 use super::arguments::{LockArgs, Members};
 use super::held_lock::{HeldLock, NotHeld, Renewal, Validity};

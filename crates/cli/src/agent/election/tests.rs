@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 
 use super::super::leadership::{Answer, Refusal};
@@ -7,8 +9,11 @@ use redlock_engine::time::{Clock as _, ClockOffset, UnixMicros};
 
 /// An agent that follows an election, with a registered instance.
 async fn following() -> (Follower, Connection) {
+    following_at(Cluster::answering(|_| (500, json!({"reason": "InternalError", "code": 500})))).await
+}
+
+async fn following_at(cluster: Cluster) -> (Follower, Connection) {
     let agent = face().agent;
-    let cluster = Cluster::answering(|_| (500, json!({"reason": "InternalError", "code": 500})));
     let server_time = cluster.server_time();
     let at = now();
     let wall = UnixMicros(SystemClock.wall().0 * 1_000);
@@ -23,14 +28,18 @@ async fn following() -> (Follower, Connection) {
     (follower, connection)
 }
 
-/// The answer to the instance after the agent has read an election with this specification and status.
-async fn observed((follower, connection): &mut (Follower, Connection), ttl: &str, status: Value) -> Answer {
-    let lock = json!({
+/// An election with this specification and status.
+fn object(ttl: &str, status: Value) -> Value {
+    json!({
         "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
         "metadata": {"name": "elected", "namespace": "shop"},
         "spec": {"ttl": ttl, "election": {"selector": {"matchLabels": {"app": "elected"}}}}, "status": status,
-    });
-    follower.observe(&serde_json::from_value(lock).unwrap(), connection).await;
+    })
+}
+
+/// The answer to the instance after the agent has read an election with this specification and status.
+async fn observed((follower, connection): &mut (Follower, Connection), ttl: &str, status: Value) -> Answer {
+    follower.observe(&serde_json::from_value(object(ttl, status)).unwrap(), connection).await;
     follower.agent.ask(|state, now| state.answer("shop/elected", Some("a"), now)).await.unwrap()
 }
 
@@ -93,4 +102,41 @@ async fn an_own_hold_with_a_short_ttl_is_reported_once_and_kept() {
     }
     observed(&mut world, "8s", elected("u-1")).await;
     assert_eq!(world.0.failure, None, "a later failure is reported again");
+}
+
+/// The application has registered again, so it cannot use the token. A role that was corrected meanwhile admits the next attempt.
+#[tokio::test]
+async fn a_refused_release_is_repeated() {
+    let lock = object("8s", elected("u-1"));
+    let releases = Arc::new(AtomicUsize::new(0));
+    let (answered, counted) = (lock.clone(), Arc::clone(&releases));
+    let cluster = Cluster::answering(move |request| match request.method().as_str() {
+        "PATCH" if counted.fetch_add(1, Ordering::SeqCst) == 0 => (403, json!({"reason": "Forbidden", "code": 403})),
+        _ => (200, answered.clone()),
+    });
+    let (mut follower, connection) = following_at(cluster).await;
+    follower.observe(&serde_json::from_value(lock).unwrap(), &connection).await;
+    follower.agent.ask(|state, now| state.register("b".into(), false, now)).await.unwrap().unwrap();
+    for _ in 0..2 {
+        follower.release(&connection).await;
+        assert_eq!(releases.load(Ordering::SeqCst), 1, "the next attempt comes after a pause");
+    }
+    assert!(follower.failure.as_ref().unwrap().contains("is not given back"), "{:?}", follower.failure);
+    follower.followed.as_mut().unwrap().release_at = now();
+    follower.release(&connection).await;
+    assert_eq!(releases.load(Ordering::SeqCst), 2);
+    assert!(follower.followed.as_ref().unwrap().is_lost);
+}
+
+#[tokio::test]
+async fn an_own_hold_that_no_member_shows_is_reported() {
+    let (mut follower, connection) = following().await;
+    let lock = serde_json::from_value(object("8s", elected("u-1"))).unwrap();
+    follower.observe(&lock, &connection).await;
+    follower.followed.as_mut().unwrap().unread_since = Some(now().saturating_sub(Duration::from_secs(3)));
+    follower.apply(HoldState::Unknown);
+    assert_eq!(follower.failure, None);
+    follower.followed.as_mut().unwrap().unread_since = Some(now().saturating_sub(Duration::from_secs(5)));
+    follower.apply(HoldState::Unknown);
+    assert_eq!(follower.failure.as_deref(), Some(UNREAD));
 }

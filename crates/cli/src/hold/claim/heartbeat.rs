@@ -8,6 +8,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::console;
 use redlock_api::requests::{RequestError, within};
 use redlock_api::{DistributedLock, MilliTime};
 use redlock_engine::time::{Clock, SystemClock};
@@ -17,13 +18,19 @@ pub(super) async fn beat(client: Client, claim: DistributedLock) {
     let Some(longest) = claim.spec.claim.as_ref().and_then(|claim| claim.heartbeat) else { return };
     let leases: Api<Lease> = Api::namespaced(client, &claim.namespace().unwrap_or_default());
     let pause = longest.get() / 3;
-    let mut is_there = false;
+    let (mut is_there, mut is_reported) = (false, false);
     loop {
         let begun = SystemClock.boottime();
         let result = if is_there { renew(&leases, &claim, pause).await } else { create(&leases, &claim, pause).await };
         match result {
             Ok(()) => is_there = true,
             Err(RequestError::Gone) => is_there = false,
+            Err(RequestError::Refused(error)) if !is_reported => {
+                is_reported = true;
+                console::report(format_args!(
+                    "no heartbeat of the claim can be sent, so the lock will be lost: {error}"
+                ));
+            }
             // The operator measures the pause between heartbeats by its own clock, and does not end a hold for an outage of the API server.
             Err(error) => tracing::debug!(%error, "a heartbeat was not sent"),
         }

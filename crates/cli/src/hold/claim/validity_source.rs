@@ -24,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Minimum extension that is published when a more exact clock extends a validity.
 const NOTABLE: Duration = Duration::from_millis(10);
 
+/// The reason if the members do not show a hold that the status names.
+pub(crate) const UNREAD: &str = "no majority of the members answers with this lock: are they reached from here, and is the Secret that of this quorum?";
 const NO_NONCE: &str = "the status names no hold that members can show";
 
 /// The state of a hold, as the members or the status show it.
@@ -119,9 +121,7 @@ impl ValiditySource {
                 HoldState::Until(until) => return Ok(until),
                 HoldState::Lost(why) => bail!("{why}"),
                 HoldState::Unknown if SystemClock.boottime().since(begun) > ttl / 2 => {
-                    bail!(
-                        "no majority of the members answers with this lock: are they reached from here, and is the Secret that of this quorum?"
-                    )
+                    bail!(UNREAD)
                 }
                 HoldState::Unknown => sleep(PAUSE).await,
             }
