@@ -95,7 +95,10 @@ pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
 
 async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::new()?;
-    let args = &RunArgs { lock: args.lock.resolved().await?, ..args.clone() };
+    // The lock of an agent with `--direct` can have no namespace, and such an agent needs no cluster.
+    let is_agents = args.agent.is_some() && args.lock.cluster.namespace.is_none();
+    let lock = if is_agents { args.lock.clone() } else { args.lock.resolved().await? };
+    let args = &RunArgs { lock, ..args.clone() };
     let lock = args.lock.lock.to_string();
     let around = OuterLocks::of(std::env::var_os(HELD))?;
     let place = match &args.agent {

@@ -90,6 +90,9 @@ fn an_agent_of_another_lock_is_refused() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(125), "{said}");
     assert!(said.contains("shop/reindex") && said.contains("shop/other"), "{said}");
+    // A key alone needs no cluster.
+    let same = place.redlock(&["run", "--agent", &listens, "--lock", "reindex", "--", "true"]).output().unwrap();
+    assert_eq!(same.status.code(), Some(0), "{same:?}");
 }
 
 #[test]

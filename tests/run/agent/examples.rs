@@ -134,15 +134,20 @@ fn the_shedlock_provider_lets_one_task_run_at_a_time() {
     assert!(ran.status.success() && ran.stdout == b"done\n", "{ran:?}");
 }
 
-/// Checks that a client excludes a second program, which waits for 1.5 s, and works like the short examples.
+/// Checks that a client excludes a second program, which waits for 1.5 s, and works like the short examples. It reports the agent's reason if it
+/// cannot wait.
 fn serves(command: impl Fn() -> Command) {
     let (servers, place) = (Servers::start(3), Place::new());
     let agents = [Agent::direct(&place, &servers, &[]), Agent::direct(&place, &servers, &[])];
-    let start = |agent: &Agent| {
+    let acquire = |agent: &Agent, lock: &str| {
         let mut command = command();
-        command.args([&agent.url(), "shop/nightly"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args([&agent.url(), lock]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).spawn().unwrap()
     };
+    let start = |agent: &Agent| acquire(agent, "shop/nightly");
+    let own = acquire(&agents[0], LOCK).wait_with_output().unwrap();
+    let reason = "This instance has acquired the lock by another request, or waits for it";
+    assert!(!own.status.success() && String::from_utf8_lossy(&own.stderr).contains(reason), "{own:?}");
     let mut holder = start(&agents[0]);
     let mut lines = BufReader::new(holder.stdout.take().unwrap());
     let first = token(&mut lines);

@@ -100,7 +100,7 @@ pub(super) async fn take_from_agent(
         leads = agent.until_leads(&lock, deadline(TRY)) => leads,
     };
     match leads {
-        Ok((answer, until)) => Ok(agent.held(lock, &answer, until)),
+        Ok((answer, until)) => Ok(agent.held(answer.lock.clone(), &answer, until)),
         Err(not_held) => {
             let _ = agent.unregister().await;
             Err(not_held)
@@ -140,7 +140,10 @@ impl Outside {
     }
 
     fn of_registration(place: &Place, lock: &str, body: &Value) -> anyhow::Result<Self> {
-        if body["lock"] != lock {
+        let of_agent = body["lock"].as_str().unwrap_or_default();
+        // A key alone is one of any namespace.
+        let is_key = || of_agent.split_once('/').is_some_and(|(_, key)| key == lock);
+        if of_agent != lock && !is_key() {
             bail!("the agent is that of lock {}, not of {lock}", body["lock"]);
         }
         let id = body["instance"].as_str().context("the agent's answer names no instance")?.to_owned();
