@@ -10,17 +10,17 @@ import java.util.Optional;
 import java.util.regex.Pattern;
 
 /**
- * A client of `redlock agent` in one file. It needs only Java 17. Copy it into your program, and use it from one thread.
+ * A client of `redlock agent` in one file. It needs only Java 17. Copy it into your program, and use it from one thread of one process.
  *
  * <pre>
  * var agent = new RedlockAgent("http://127.0.0.1:4040");
- * var held = agent.acquire("shop/reindex", Duration.ofSeconds(30));
+ * var held = agent.acquire("shop/nightly", Duration.ofSeconds(30));
  * while (held.isPresent() &amp;&amp; held.get().renew()) step(held.get().token); // a short step, which ends before remaining() does
  * </pre>
  */
 public class RedlockAgent implements AutoCloseable {
     /** The longest time that a request can take beyond its own wait. */
-    private static final Duration MARGIN = Duration.ofSeconds(10);
+    private static final Duration MARGIN = Duration.ofSeconds(20);
 
     private final HttpClient http = HttpClient.newBuilder().connectTimeout(MARGIN).build();
     private final String address;
@@ -69,8 +69,8 @@ public class RedlockAgent implements AutoCloseable {
 
     private record Answer(int status, String body) {
         String text(String name) {
-            var found = Pattern.compile("\"" + name + "\":\"?([^\",}]+)").matcher(body);
-            return found.find() ? found.group(1) : "";
+            var found = Pattern.compile("\"" + name + "\":(?:\"((?:[^\"\\\\]|\\\\.)*)\"|(-?\\d+))").matcher(body);
+            return !found.find() ? "" : found.group(1) != null ? found.group(1) : found.group(2);
         }
 
         long number(String name) {
@@ -98,7 +98,7 @@ public class RedlockAgent implements AutoCloseable {
     public Optional<Held> acquire(String lock, Duration wait) throws IOException {
         long asked = System.nanoTime();
         var answer = served("POST", path(lock) + "/acquire", "&wait=" + wait.toMillis() + "ms", wait);
-        if (answer.status == 409) return Optional.empty();
+        if (answer.text("reason").matches("HeldByOther|NotHeld|HeldBefore")) return Optional.empty();
         if (answer.status != 200) throw new IOException("the agent refused: " + answer.text("detail"));
         // The validity of this answer begins before the wait. One more request makes it begin now.
         return Optional.of(new Held(path(lock), answer, asked)).filter(Held::renew);

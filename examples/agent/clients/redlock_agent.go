@@ -1,9 +1,11 @@
 // A client of `redlock agent` in one file, with the standard library only. Copy it into your program, without main.
 //
-//	held, err := NewAgent("http://127.0.0.1:4040").Acquire("shop/reindex", 30*time.Second) // or unix:/shared/agent.sock
+//	held, err := NewAgent("http://127.0.0.1:4040").Acquire("shop/nightly", 30*time.Second) // or unix:/shared/agent.sock
 //	for held != nil && held.Renew() {
 //		step(held.Token) // a short step, which ends before held.Remaining() does
 //	}
+//
+// Use one process for each agent, because an agent serves the process that registered last.
 package main
 
 import (
@@ -68,7 +70,7 @@ func (agent *Agent) Acquire(lock string, wait time.Duration) (*Held, error) {
 	held := &Held{reply.FencingToken, agent, path, asked.Add(reply.validity())}
 	if reply.status == http.StatusOK && held.Renew() { // the validity began before the wait, and Renew makes it begin now
 		return held, nil
-	} else if reply.err != nil || reply.status == http.StatusOK || reply.status == http.StatusConflict {
+	} else if reply.err != nil || reply.status == http.StatusOK || strings.Contains("HeldByOther NotHeld HeldBefore", reply.Reason) {
 		return nil, reply.err
 	}
 	return nil, fmt.Errorf("the agent refused: %s", reply.Detail)
@@ -120,7 +122,7 @@ func (agent *Agent) ask(method, path string, query url.Values, wait time.Duratio
 		return answer{err: err}
 	}
 	request.Header.Set("X-Redlock", "1")
-	response, err := (&http.Client{Transport: agent.transport, Timeout: wait + 10*time.Second}).Do(request)
+	response, err := (&http.Client{Transport: agent.transport, Timeout: wait + 20*time.Second}).Do(request)
 	if err != nil {
 		return answer{err: err}
 	}

@@ -2,14 +2,16 @@
 //
 //   const agent = new Agent("http://127.0.0.1:4040");       // or "unix:/shared/agent.sock"
 //   const leads = await agent.leader();                      // null unless this process leads
-//   const held = await agent.acquire("shop/reindex", { wait: 30 });
+//   const held = await agent.acquire("shop/nightly", { wait: 30 });
 //   while (held && await held.renew()) await step(held.token); // a short step, which ends before held.remaining() does
 //   await held?.release();
+//
+// Use one process for each agent, because an agent serves the process that registered last.
 import { once } from "node:events";
 import http from "node:http";
 import { fileURLToPath } from "node:url";
 
-const MARGIN = 10_000; // the longest time in milliseconds that a request can take beyond its own wait
+const MARGIN = 20_000; // the longest time in milliseconds that a request can take beyond its own wait
 
 // Milliseconds on a clock that no user can set. It stops while the machine is suspended.
 const now = () => performance.now();
@@ -78,7 +80,7 @@ export class Agent {
     const times = { wait: millis(wait), ttl: millis(ttl), holdFor: millis(holdFor) };
     const asked = now();
     const { status, answer } = await this.#served("POST", `${path}/acquire`, times, wait);
-    if (status === 409) return null;
+    if (["HeldByOther", "NotHeld", "HeldBefore"].includes(answer.reason)) return null;
     if (status !== 200) throw new AgentError(answer.detail ?? status);
     const held = new Held(this, path, answer, asked);
     // The validity of this answer begins before the wait. One more request makes it begin now.

@@ -2,14 +2,16 @@
 
     agent = Agent("http://127.0.0.1:4040")              # or "unix:/shared/agent.sock"
     held = agent.leader()                               # None unless this process leads
-    with agent.acquire("shop/reindex", wait=30) as held:
-        while held.renew():
-            step(held.token)                            # a short step, which ends before held.remaining() does
+    held = agent.acquire("shop/nightly", wait=30)       # None if another holder still has it
+    while held and held.renew():
+        step(held.token)                                # a short step, which ends before held.remaining() does
+
+Use one process for each agent, because an agent serves the process that registered last.
 """
 import http.client, json, socket, sys, time
 from urllib.parse import quote, urlencode, urlsplit
 
-MARGIN = 10  # the longest time in seconds that a request can take beyond its own wait
+MARGIN = 20  # the longest time in seconds that a request can take beyond its own wait
 
 
 def now():
@@ -79,7 +81,7 @@ class Agent:
         asked = now()
         status, answer = self._served("POST", path + "/acquire", wait, **times)
         if status != 200:
-            if status == 409:
+            if answer.get("reason") in ("HeldByOther", "NotHeld", "HeldBefore"):
                 return None
             raise AgentError(answer.get("detail", status))
         held = Held(self, path, answer, asked)
