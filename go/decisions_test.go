@@ -104,11 +104,14 @@ func TestAnElectorStopsBeforeAQuarterOfTheTTLIsUsedUp(t *testing.T) {
 }
 
 func TestAnElectorWithOtherDurationsIsRefused(t *testing.T) {
-	timing, _ := timing(30*time.Second, time.Second)
-	if err := timing.check(context.Background(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 15}, false); err == nil {
-		t.Error("client-go's default of 15 s")
+	for _, ttl := range []time.Duration{10 * time.Second, 15 * time.Second, 30 * time.Second} {
+		timing, _ := timing(ttl, time.Second)
+		if err := timing.check(context.Background(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 15}, false); err == nil {
+			t.Errorf("client-go's default of 15 s with a ttl of %s", ttl)
+		}
 	}
-	fits := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 30}
+	timing, _ := timing(30*time.Second, time.Second)
+	fits := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 60}
 	for left, refused := range map[time.Duration]bool{timing.RenewDeadline: false, 10 * time.Second: true} {
 		ctx, cancel := context.WithTimeout(context.Background(), left)
 		defer cancel()
@@ -283,7 +286,7 @@ func update(lock *Lock, left time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), left)
 	defer cancel()
 	lock.lastLook = boottime() // so that no request is needed
-	return lock.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 30})
+	return lock.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 60})
 }
 
 func TestALateTryOfARefusedElectorIsRefusedAgain(t *testing.T) {

@@ -127,7 +127,9 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	if _, err := lock.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(options.Key), Limit: 1}); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
 	}
-	lock.user, lock.pod = identify(ctx, client, config)
+	if lock.user, lock.pod, err = identify(ctx, client, config); err != nil {
+		return nil, fmt.Errorf("lock %s: the API server has not reported the user: %w", lock.Describe(), err)
+	}
 	// The operator searches for the pod in the namespace of the claim.
 	if lock.pod != nil && lock.pod.namespace != options.Namespace {
 		lock.pod = nil
@@ -263,11 +265,19 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 
 // ended withdraws a waiting claim whose elector has stopped.
 func (l *Lock) ended(ctx context.Context, err error) error {
-	if ctx.Err() == nil || l.claim == nil {
+	if ctx.Err() == nil {
 		return err
 	}
 	gone := l.claim
-	l.claim = nil
+	if gone == nil && l.wanted != nil {
+		// The API server has perhaps created the claim.
+		gone = &claim{}
+		gone.Metadata.Name = l.wanted.GetName()
+	}
+	if gone == nil {
+		return err
+	}
+	l.claim, l.wanted = nil, nil
 	// A deleted claim is released. A lost hold must expire instead, so its claim stays.
 	if holder := gone.Status.Holder; holder != nil && holder.Nonce == l.former {
 		return err
@@ -284,6 +294,10 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 		return l.release(ctx)
 	}
 	err := l.renew(ctx, record)
+	if err != nil && !l.inTerm && ctx.Err() != nil {
+		l.lose("its elector has stopped")
+		err = l.ended(ctx, err)
+	}
 	l.failing = err != nil
 	// A term begins with the first success, and ends with termEnded.
 	l.inTerm = l.inTerm || err == nil

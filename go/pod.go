@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,15 +26,18 @@ type pod struct{ namespace, name, uid string }
 
 // identify returns the user name of this process at the API server, and the pod to which the token of its requests is bound.
 //
-// The name is empty if the server does not report it. Then a release needs the verb update.
-func identify(ctx context.Context, client dynamic.Interface, config *rest.Config) (string, *pod) {
+// The name is empty if the server refuses to report it. Then a release needs the verb update.
+func identify(ctx context.Context, client dynamic.Interface, config *rest.Config) (string, *pod, error) {
 	own := podOf(sentToken(config))
 	review := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": reviewResource.GroupVersion().String(), "kind": "SelfSubjectReview",
 	}}
 	answer, err := client.Resource(reviewResource).Create(ctx, review, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return "", own, nil
+	}
 	if err != nil {
-		return "", own
+		return "", nil, err
 	}
 	user, _, _ := unstructured.NestedString(answer.Object, "status", "userInfo", "username")
 	pods, _, _ := unstructured.NestedStringSlice(answer.Object, "status", "userInfo", "extra", podExtra)
@@ -41,7 +45,7 @@ func identify(ctx context.Context, client dynamic.Interface, config *rest.Config
 	if own != nil && !slices.Contains(pods, own.uid) {
 		own = nil
 	}
-	return user, own
+	return user, own, nil
 }
 
 // sentToken is the token that the requests carry. Like client-go, it prefers the file.

@@ -74,6 +74,22 @@ func made(t *testing.T, config rest.Config, pods []string) *unstructured.Unstruc
 	return claim
 }
 
+func TestALockIsNotMadeWithoutTheNameOfItsUser(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		response.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(request.URL.Path, "/selfsubjectreviews") {
+			response.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(response, `{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList", "items": []}`)
+	}))
+	t.Cleanup(server.Close)
+	lock, err := New(context.Background(), &rest.Config{Host: server.URL}, Options{Namespace: "shop", Key: "reindex"})
+	if err == nil || !strings.Contains(err.Error(), "has not reported the user") {
+		t.Errorf("%+v, %v", lock, err)
+	}
+}
+
 func TestAClaimNamesThePodOfTheRequests(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(boundToken("shop")), 0o600); err != nil {

@@ -78,7 +78,8 @@ func (l *Lock) sweep(ctx context.Context) error {
 	for _, other := range claims {
 		of := other.Spec.Claim
 		if of.PodUID == l.pod.uid && of.Container == l.options.Container && other.Status.Holder == nil {
-			if err := l.delete(ctx, other, true); err != nil {
+			// A claim without the name of its creator cannot be deleted. It does not keep this process from waiting.
+			if err := l.delete(ctx, other, true); err != nil && !apierrors.IsForbidden(err) {
 				return err
 			}
 		}
@@ -87,10 +88,12 @@ func (l *Lock) sweep(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes this claim by its UID, and on request only in the version that was read.
+// delete deletes this claim by its UID if that is known, and on request only in the version that was read.
 func (l *Lock) delete(ctx context.Context, claim *claim, ifUnchanged bool) error {
-	uid := types.UID(claim.Metadata.UID)
-	only := &metav1.Preconditions{UID: &uid}
+	only := &metav1.Preconditions{}
+	if uid := types.UID(claim.Metadata.UID); uid != "" {
+		only.UID = &uid
+	}
 	if ifUnchanged {
 		only.ResourceVersion = &claim.Metadata.ResourceVersion
 	}

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
 // claimAt is a claim in this version, as the API server returns it.
@@ -110,5 +111,44 @@ func TestALostHoldGetsNoHeartbeatInTheRestOfItsTerm(t *testing.T) {
 	lock.hold = &hold{published: published{nonce: "n1", token: 7}}
 	if err := update(lock, time.Second); err == nil || beats.Load() != 0 {
 		t.Errorf("%d heartbeats, %v", beats.Load(), err)
+	}
+}
+
+func TestAnElectorThatStopsLeavesNoClaim(t *testing.T) {
+	held := claimAt(5, heldStatus+"}")
+	for _, stopsAt := range []string{http.MethodPost, http.MethodGet} {
+		ctx, stop := context.WithCancel(context.Background())
+		var deleted atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+			response.Header().Set("Content-Type", "application/json")
+			isLease := strings.Contains(request.URL.Path, "/leases")
+			switch {
+			case request.Method == http.MethodDelete:
+				deleted.Add(1)
+			case request.Method == stopsAt && !isLease:
+				stop()
+				<-request.Context().Done() // the elector gets no answer
+				return
+			}
+			_, _ = io.WriteString(response, held)
+		}))
+		t.Cleanup(server.Close)
+		client, err := dynamic.NewForConfig(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock := holding(t)
+		lock.hold, lock.identity, lock.swept = nil, "me", true
+		lock.claims, lock.leases = client.Resource(claimResource).Namespace("shop"), client.Resource(leaseResource).Namespace("shop")
+		if stopsAt == http.MethodPost {
+			_, _, err = lock.Get(ctx)
+		} else {
+			lock.claim = &claim{}
+			lock.claim.Metadata.Name, lock.claim.Metadata.UID = "a", "u"
+			err = lock.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 60})
+		}
+		if err == nil || deleted.Load() != 1 || lock.claim != nil {
+			t.Errorf("stopped at a %s: %d deletions, %v", stopsAt, deleted.Load(), err)
+		}
 	}
 }

@@ -30,7 +30,8 @@ func timing(ttl, skew time.Duration) (Timing, error) {
 		return Timing{}, fmt.Errorf("ttl %s is too short to stop in time when clocks may be %s apart: set TTL to %s or more", ttl, skew, least)
 	}
 	renew := min(budget*3/8, longestRenewDeadline)
-	return Timing{LeaseDuration: ttl, RenewDeadline: renew, RetryPeriod: renew / 3}, nil
+	// No elector waits for LeaseDuration. It identifies the durations of this package, because it is longer than client-go's default.
+	return Timing{LeaseDuration: 2 * ttl, RenewDeadline: renew, RetryPeriod: renew / 3}, nil
 }
 
 // needed is the minimum validity that a renewal must find.
