@@ -7,14 +7,16 @@ use redlock_client::{Client, FencingToken};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// A database does this in one statement: `UPDATE reports SET text = $1, token = $2 WHERE token < $2`.
+/// A database does this in one statement: `UPDATE reports SET text = $1, token = $2 WHERE token <= $2`.
+///
+/// An equal token passes, because the same holder can write more than once.
 #[derive(Default)]
 struct Store(Mutex<(FencingToken, String)>);
 
 impl Store {
     fn write(&self, token: FencingToken, text: &str) -> Result<(), String> {
         let mut stored = self.0.lock().map_err(|_| "the store is broken".to_owned())?;
-        if token <= stored.0 {
+        if token < stored.0 {
             return Err(format!("token {token} is older than {}", stored.0));
         }
         *stored = (token, text.to_owned());
@@ -33,7 +35,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let late = first.token();
     let _ = first.release().await;
     let second = client.lock("report").ttl(ttl).wait(wait).acquire().await?;
-    second.run_while_held(async { store.write(second.token(), "new") }).await??;
+    for text in ["new", "newer"] {
+        second.run_while_held(async { store.write(second.token(), text) }).await??;
+    }
     println!("the late one: {:?}", store.write(late, "old"));
     let _ = second.release().await;
     client.close(Duration::from_secs(2)).await?;
