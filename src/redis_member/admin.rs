@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, ToRedisArgs, Value, cmd};
-use redlock_engine::voting::RESTORE_COUNTER;
+use redlock_engine::voting::{RESTORE_COUNTER, unfit_reason};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -18,7 +18,7 @@ use super::limited::Incoming;
 use super::login::{Connected, connect};
 use super::tls::Fingerprint;
 use super::{Endpoint, Machine, wire};
-use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
+use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY, Unfit};
 use crate::time::Clock;
 
 pub use load::{Keyspace, Load, ScriptKill};
@@ -73,7 +73,12 @@ impl AdminConnection {
         // An external master can refuse this, which does no harm.
         let _ = admin.ask(&wire::no_evict()).await;
         let info = admin.ask(cmd("INFO").arg("server")).await?;
-        admin.run_id = wire::text(&info).as_deref().and_then(wire::run_id).ok_or_else(wire::unexpected)?;
+        let info = wire::text(&info).ok_or_else(wire::unexpected)?;
+        // An earlier version refuses the next request.
+        if let Some(unfit @ Unfit::Old(_)) = unfit_reason(info.as_bytes()) {
+            return Err(MemberError::Unfit(unfit));
+        }
+        admin.run_id = wire::run_id(&info).ok_or_else(wire::unexpected)?;
         Ok(admin)
     }
 

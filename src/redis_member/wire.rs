@@ -1,6 +1,7 @@
 //! Replies of the admin path. Nothing here puts a key, a value or a password into an error.
 
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, Value};
+use redlock_engine::voting::server_error;
 
 use crate::redlock::{MemberError, RunId};
 use crate::time::UnixMicros;
@@ -51,47 +52,13 @@ pub(super) fn unexpected() -> MemberError {
     MemberError::Other("unexpected answer".to_owned())
 }
 
-/// Error codes that this crate checks, or that help a user.
-///
-/// Errors contain no other code, because a hostile peer can choose the first word of an error and its length.
-const CODES: [&str; 13] = [
-    "ERR",
-    "EXECABORT",
-    "MISCONF",
-    "MOVED",
-    "NOREPLICAS",
-    "NOSCRIPT",
-    "NOTBUSY",
-    "NOPROTO",
-    "READONLY",
-    "RECORD",
-    "UNKILLABLE",
-    "WRONGTYPE",
-    "MASTERDOWN",
-];
-
-fn error_code(code: &str) -> &'static str {
-    CODES.into_iter().find(|it| *it == code).unwrap_or("an unknown error")
-}
-
 /// Keeps only the error's code or category, because details can quote commands and their arguments.
 pub(super) fn error(error: &RedisError) -> MemberError {
-    match error.kind() {
-        ErrorKind::Server(ServerErrorKind::NoPerm) => MemberError::Fenced,
-        ErrorKind::Server(ServerErrorKind::BusyLoading) => MemberError::Loading,
-        ErrorKind::Io if error.is_timeout() => MemberError::TimedOut,
-        ErrorKind::Io => MemberError::Unreachable(io_text(error)),
-        _ => match error.code() {
-            Some("WRONGPASS" | "NOAUTH") => MemberError::Refused,
-            Some("BUSY") => MemberError::Busy,
-            Some("OOM") => MemberError::OutOfMemory,
-            Some("EPOCH") => MemberError::Fenced,
-            // EXECABORT and errors of scripts have the cause in their detail.
-            _ if error.detail().is_some_and(|detail| detail.contains("run this command")) => MemberError::Fenced,
-            _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => MemberError::OutOfMemory,
-            Some(code) => MemberError::Other(error_code(code).to_owned()),
-            None => MemberError::Other(error.category().to_owned()),
-        },
+    match (error.kind(), error.code()) {
+        (ErrorKind::Io, _) if error.is_timeout() => MemberError::TimedOut,
+        (ErrorKind::Io, _) => MemberError::Unreachable(io_text(error)),
+        (_, Some(code)) => server_error(format!("{code} {}", error.detail().unwrap_or_default()).as_bytes()),
+        (_, None) => MemberError::Other(error.category().to_owned()),
     }
 }
 
@@ -121,8 +88,11 @@ mod tests {
             error(&redis::make_extension_error(code.to_owned(), detail.map(str::to_owned)))
         };
         let hostile = answer(&"A".repeat(33_000));
-        assert_eq!(hostile, MemberError::Other("an unknown error".to_owned()));
+        assert_eq!(hostile, MemberError::Other("ERR".to_owned()));
         assert_eq!(answer("NOTBUSY No scripts in execution"), MemberError::Other("NOTBUSY".to_owned()));
         assert_eq!(answer("WRONGPASS invalid username-password pair"), MemberError::Refused);
+        let text_of = |line| answer(line).to_string();
+        assert!(text_of("DENIED Redis is running in protected mode").contains("set a password"));
+        assert!(text_of("ERR max number of clients reached").contains("maxclients"));
     }
 }

@@ -38,6 +38,8 @@ pub use pipeline::Link;
 pub use scripts::{CODE, RESTORE_COUNTER, digest};
 #[cfg(feature = "tls")]
 pub use tls::{NotAServerName, TlsClient};
+pub use unfit::unfit_reason;
+pub use wire::{error as server_error, is_full};
 
 #[cfg(test)]
 mod properties;

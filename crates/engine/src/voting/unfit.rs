@@ -8,7 +8,8 @@ const MIN_MAJOR: u32 = 7;
 /// The reason why the server with this INFO can hold no locks.
 ///
 /// A missing field is no reason.
-pub(super) fn unfit_reason(info: &[u8]) -> Option<Unfit> {
+#[must_use]
+pub fn unfit_reason(info: &[u8]) -> Option<Unfit> {
     let info = std::str::from_utf8(info).ok()?;
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let major = |version: &str| version.split('.').next().and_then(|major| major.parse::<u32>().ok());

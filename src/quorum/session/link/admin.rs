@@ -35,6 +35,8 @@ pub enum ActError {
 pub struct AdminSession<'a> {
     link: &'a MemberLink,
     admin: AdminConnection,
+    /// The pod of the connection.
+    pod_uid: String,
     users: Vec<String>,
     _turn: MutexGuard<'a, ()>,
 }
@@ -49,7 +51,7 @@ impl MemberLink {
             return Err(ActError::OtherProcess);
         }
         self.note_connected(&admin);
-        Ok(AdminSession { link: self, admin, users: target.users, _turn: turn })
+        Ok(AdminSession { link: self, admin, pod_uid: target.pod_uid, users: target.users, _turn: turn })
     }
 
     /// Reads the token counter of the process.
@@ -79,8 +81,11 @@ impl AdminSession<'_> {
         let users = self.link.state.lock().asked_about(&self.users, self.admin.run_id());
         let users: Vec<&str> = users.iter().map(String::as_str).collect();
         let observation = self.admin.observe(&users).await?;
-        self.link.note_observation(observation.clone());
-        Ok(observation)
+        // Another pod has perhaps got the member's name since the connection was opened.
+        match self.link.note_observation(&self.pod_uid, observation.clone()) {
+            true => Ok(observation),
+            false => Err(ActError::OtherProcess),
+        }
     }
 
     /// Observes all users of the process, including those that this quorum did not make.

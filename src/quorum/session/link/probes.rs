@@ -9,6 +9,7 @@ use super::{ADMIN_DEADLINE, MemberLink, Target, busy, external_link};
 use crate::fence::clock::OwnClocks;
 use crate::redis_member::{AdminConnection, Endpoint, Observation};
 use crate::redlock::MemberError;
+use redlock_engine::voting::is_full;
 
 impl MemberLink {
     /// Watches the member at each of its targets.
@@ -59,12 +60,15 @@ impl MemberLink {
     async fn stay(&self, target: &Target) {
         let mut failures = 0;
         loop {
-            match self.connect_admin(target).await {
+            let probed = match self.connect_admin(target).await {
                 Ok(admin) => {
-                    failures = 0;
                     self.note_connected(&admin);
-                    self.probe(admin, target).await;
+                    self.probe(admin, target).await
                 }
+                Err(error) => Err(error),
+            };
+            match probed {
+                Ok(()) => failures = 0,
                 Err(MemberError::Busy) if !self.plan.is_external() => {
                     busy::end_script_at(self, target).await;
                     sleep(self.pause()).await;
@@ -77,6 +81,9 @@ impl MemberLink {
                 Err(error) => {
                     tracing::trace!(member = %self.name, %error, "admin connection");
                     self.note_missed(&self.unanswered(&error));
+                    if is_full(&error) && !self.plan.is_external() {
+                        busy::note_full(self, true);
+                    }
                     self.note_failure(error);
                     self.lost();
                     sleep(retry_pause(failures, self.plan.is_external())).await;
@@ -115,8 +122,11 @@ impl MemberLink {
     ///
     /// The end of a connection alone proves nothing, because a leader cuts the connections of other replicas. If the process is gone, the
     /// next attempt to connect fails.
-    async fn probe(&self, mut admin: AdminConnection, target: &Target) {
-        let mut has_rights = false;
+    ///
+    /// # Errors
+    /// If the member refused a probe, or if it answered none.
+    async fn probe(&self, mut admin: AdminConnection, target: &Target) -> Result<(), MemberError> {
+        let (mut has_rights, mut was_observed) = (false, false);
         loop {
             {
                 let _turn = self.turn.lock().await;
@@ -125,7 +135,8 @@ impl MemberLink {
                 match admin.observe(&users).await {
                     Ok(observation) => {
                         let is_full = observation.load.is_full();
-                        self.note_observation(observation);
+                        was_observed = true;
+                        self.note_observation(&target.pod_uid, observation);
                         if self.plan.is_external() {
                             has_rights = has_rights || external_link::check_rights(self, &mut admin).await;
                             if has_rights {
@@ -139,22 +150,27 @@ impl MemberLink {
                     Err(error @ (MemberError::Busy | MemberError::Loading)) => {
                         self.note_missed(&self.unanswered(&error))
                     }
-                    Err(_) => return,
+                    Err(MemberError::Unreachable(_) | MemberError::TimedOut) if was_observed => return Ok(()),
+                    Err(error) => return Err(error),
                 }
             }
             tokio::select! {
-                () = admin.disconnected() => return,
+                () = admin.disconnected() => return Ok(()),
                 () = sleep(self.pause()) => {}
             }
         }
     }
 
-    pub(super) fn note_observation(&self, observation: Observation) {
+    /// Takes an observation of this pod. Returns false if the link has another pod by now.
+    pub(super) fn note_observation(&self, pod_uid: &str, observation: Observation) -> bool {
         let users = self.users(&observation);
         let own = OwnClocks::read(&*self.machine.clock);
         let stepped = self.clocks.observe(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
             let mut state = self.state.lock();
+            if state.pod_uid.as_deref() != Some(pod_uid) {
+                return false;
+            }
             let before = state.processes.last().filter(|_| state.processes.answers()).cloned();
             let same = state.observation.as_ref().is_some_and(|before| is_unchanged(before, &observation));
             state.processes.observe(&observation.run_id, users, self.now());
@@ -164,6 +180,7 @@ impl MemberLink {
         if news {
             self.announce();
         }
+        true
     }
 
     pub(super) fn lost(&self) {

@@ -99,6 +99,13 @@ fn plan() -> (Plan, Vec<String>) {
 
 /// A link to a member, and the guard that ends it.
 async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> (Arc<MemberLink>, DropGuard) {
+    let (link, end) = started(member, plan, users, auth);
+    until(&link, |state| state.processes.answers()).await;
+    (link, end)
+}
+
+/// A link that has not reached its member yet.
+fn started(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> (Arc<MemberLink>, DropGuard) {
     let stop = CancellationToken::new();
     let (news, _) = broadcast::channel(64);
     let quorum = ObjectRef::new("main").within("locks");
@@ -106,7 +113,6 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
     let shared = shared(Arc::new(ClockGuard::new(1, rule)));
     let link = MemberLink::start(shared, plan.members[0].clone(), quorum, news, stop.clone());
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, users);
-    until(&link, |state| state.processes.answers()).await;
     (link, stop.drop_guard())
 }
 
@@ -221,6 +227,22 @@ async fn the_answer_of_a_former_process_is_not_that_of_the_next_pod() {
     link.place_at(Some(("pod-2".into(), new.address())), None, Some(&auth), plan.lists.epoch, &users);
     let state = until(&link, |state| state.pod_uid.as_deref() == Some("pod-2") && state.processes.answers()).await;
     assert_ne!(state.processes.last().unwrap().run_id, former.processes.last().unwrap().run_id);
+}
+
+/// An earlier session can outlive the pod's object.
+#[tokio::test]
+async fn a_former_session_observes_nothing_for_the_next_pod() {
+    let (plan, users) = plan();
+    let auth = Auth::random();
+    let member = Member::new(&plan, &auth);
+    let (link, _end) = linked(&member, &plan, &users, &auth).await;
+    let run_id = link.state().processes.last().unwrap().run_id.clone();
+    let mut session = link.admin_session(&run_id).await.unwrap();
+    // The next pod has no process yet.
+    link.place_at(Some(("pod-2".into(), "127.0.0.1:1".into())), None, Some(&auth), plan.lists.epoch, &users);
+    until(&link, |state| state.pod_uid.as_deref() == Some("pod-2")).await;
+    assert_eq!(session.observe().await, Err(ActError::OtherProcess));
+    assert!(!link.answers());
 }
 
 #[tokio::test]

@@ -133,10 +133,19 @@ pub(in crate::voting) fn unexpected() -> MemberError {
     MemberError::Other("unexpected answer".to_owned())
 }
 
+const FULL: &str = "it has no room for another client (maxclients)";
+
+/// Whether the member refused a connection because it has `maxclients` of them.
+#[must_use]
+pub fn is_full(error: &MemberError) -> bool {
+    matches!(error, MemberError::Unreachable(text) if text == FULL)
+}
+
 /// Decodes an error by its code.
 ///
 /// The rest of the line can quote commands and their arguments.
-pub(in crate::voting) fn error(line: &[u8]) -> MemberError {
+#[must_use]
+pub fn error(line: &[u8]) -> MemberError {
     let line = String::from_utf8_lossy(line);
     let (code, detail) = line.split_once(' ').unwrap_or((&*line, ""));
     match code {
@@ -147,10 +156,11 @@ pub(in crate::voting) fn error(line: &[u8]) -> MemberError {
         "OOM" => MemberError::OutOfMemory,
         "WRONGPASS" => MemberError::Refused,
         "NOAUTH" => MemberError::NoPassword,
+        "DENIED" => MemberError::Unreachable(
+            "it is in protected mode, and refuses connections from other machines: set a password on it".to_owned(),
+        ),
         _ if detail.starts_with("AUTH ") => MemberError::Refused,
-        _ if detail.starts_with("max number of clients") => {
-            MemberError::Unreachable("it has no room for another client (maxclients)".to_owned())
-        }
+        _ if detail.starts_with("max number of clients") => MemberError::Unreachable(FULL.to_owned()),
         _ if detail.starts_with("unknown command") => MemberError::UnknownCommand,
         _ if detail.starts_with("value is not an integer") => MemberError::NoCounter,
         // EXECABORT and a failed script have the reason in their detail.

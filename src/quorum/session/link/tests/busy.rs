@@ -72,12 +72,8 @@ async fn a_member_with_an_unkillable_script_is_stuck_after_seconds() {
     assert!(link.answers());
 }
 
-#[tokio::test]
-async fn a_busy_external_master_is_not_awaited_and_is_reported() {
-    let (member, link, _end, auth) = led().await;
-    busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
-    until_true("stuck", &link, MemberLink::is_stuck).await;
-
+/// A link to this process as an external master of another quorum.
+fn external(link: &MemberLink, member: &Member, credentials: Credentials) -> (Arc<MemberLink>, DropGuard) {
     let masters = ["a", "b", "c"].map(|name| serde_json::json!({"name": name, "address": member.address()}));
     let spec = serde_json::json!({"members": 0, "external": masters});
     let quorum = RedisQuorum::new("far", serde_json::from_value(spec).unwrap());
@@ -86,11 +82,64 @@ async fn a_busy_external_master_is_not_awaited_and_is_reported() {
     let (news, _) = broadcast::channel(64);
     let stop = CancellationToken::new();
     let far = MemberLink::start(shared, plan, ObjectRef::new("far").within("locks"), news, stop.clone());
-    let _end = stop.drop_guard();
-    let password = auth.password("main-0", OPERATOR_USER);
-    let credentials = Credentials { username: OPERATOR_USER.to_owned(), password, tls: None };
     far.place_external(Some(credentials), None, 1, Guard { uid: "far".to_owned(), epoch: 2 });
-    let trouble = |far: &MemberLink| far.agreement.lock().trouble(far.name()).map(str::to_owned);
+    (far, stop.drop_guard())
+}
+
+fn trouble(far: &MemberLink) -> Option<String> {
+    far.agreement.lock().trouble(far.name()).map(str::to_owned)
+}
+
+#[tokio::test]
+async fn a_busy_external_master_is_not_awaited_and_is_reported() {
+    let (member, link, _end, auth) = led().await;
+    busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
+    until_true("stuck", &link, MemberLink::is_stuck).await;
+
+    let credentials =
+        Credentials { username: OPERATOR_USER.to_owned(), password: auth.password("main-0", OPERATOR_USER), tls: None };
+    let (far, _end) = external(&link, &member, credentials);
     until_true("reported", &far, |far| trouble(far).is_some()).await;
     assert_eq!(trouble(&far), Some(MemberError::Busy.to_string()));
+}
+
+/// The user can log in, and the master refuses the first read.
+#[tokio::test]
+async fn a_master_that_refuses_a_read_is_reported_and_asked_rarely() {
+    let (member, link, _end, auth) = led().await;
+    let password = auth.password("main-0", OPERATOR_USER);
+    let url = format!("redis://{OPERATOR_USER}:{}@{}/", password.expose(), member.address());
+    let mut admin = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut rule = redis::cmd("ACL");
+    rule.arg(&["SETUSER", "blind", "on", ">secret", "~shop/*", "+@all"]).exec_async(&mut admin).await.unwrap();
+    let connections = async |admin: &mut redis::aio::MultiplexedConnection| {
+        let info: String = redis::cmd("INFO").arg("stats").query_async(admin).await.unwrap();
+        let received = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        received.trim().parse::<u64>().unwrap()
+    };
+    let before = connections(&mut admin).await;
+    let credentials =
+        Credentials { username: "blind".to_owned(), password: Secret::new("secret".to_owned()), tls: None };
+    let (far, _end) = external(&link, &member, credentials);
+    until_true("reported", &far, |far| trouble(far).is_some_and(|text| text.contains("NOPERM"))).await;
+    sleep(Duration::from_secs(2)).await;
+    let made = connections(&mut admin).await - before;
+    assert!(made < 30, "{made} connections in two seconds");
+}
+
+/// A member that is full when the operator starts has no connection to report that.
+#[tokio::test]
+async fn a_member_that_refuses_the_operator_is_full() {
+    let (member, link, _end, auth) = led().await;
+    let mut idle = Vec::new();
+    until_true("full", &link, |link| {
+        idle.push(std::net::TcpStream::connect(member.address()).unwrap());
+        link.is_full()
+    })
+    .await;
+    let (plan, users) = plan();
+    let (other, _end) = started(&member, &plan, &users, &auth);
+    until_true("full for another replica", &other, MemberLink::is_full).await;
+    assert!(!other.answers());
+    drop(idle);
 }
