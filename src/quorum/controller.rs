@@ -24,6 +24,7 @@ mod podless;
 mod publish;
 mod quota;
 mod remove_members;
+mod restart_turn;
 mod rollout;
 mod rotation;
 mod settle;

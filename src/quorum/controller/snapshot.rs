@@ -1,8 +1,6 @@
 //! The snapshot of one member: the state at this replica, and the input of the fence.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
@@ -11,8 +9,9 @@ use super::cluster::Cluster;
 use super::error::Error;
 use super::locks::{self, HeldLock, HeldVotes};
 use super::memory::Memory;
+use super::restart_turn::{Away, are_back_except};
 use crate::api::requests::request;
-use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
+use crate::api::{FenceReason, MemberState, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::evidence::{ContainerEvidence, container_state};
 use crate::fence::external_master::{decide_external, predecessor};
 use crate::fence::predecessor::{Facts, judge};
@@ -93,7 +92,7 @@ impl Sources<'_> {
         };
         let clocks = self.session.clocks();
         // The times of all members that are away are recorded at each observation, whether or not one of them is stuck.
-        let others_are_back = self.are_others_back(&quorum, name, now);
+        let others_are_back = self.are_others_back(&quorum, link, now);
         Ok(MemberSnapshot {
             epoch_raised: state.raised() == Some(self.term.epoch),
             clock_jumped: state.processes.last().is_some_and(|last| clocks.step_of(&last.run_id).is_some()),
@@ -227,17 +226,18 @@ impl Sources<'_> {
         Ok(transition.is_some() && transition.as_deref() == self.sessions.nodes().transition(node))
     }
 
-    /// Whether the other members allow a restart of this one for a script that keeps it busy.
+    /// Whether the other members allow a restart of this one, which serves no client.
     ///
     /// Members are restarted one at a time. Otherwise a client could make the quorum lose all locks at once.
-    fn are_others_back(&self, quorum: &RedisQuorum, name: &str, now: Monotonic) -> bool {
-        let is_away = |member: &MemberStatus| {
-            let answers = self.session.link(&member.name).is_some_and(|link| link.answers());
-            member.reason == Some(FenceReason::Busy) || (member.state != MemberState::Admitted && !answers)
-        };
-        let away = quorum.members().iter().filter(|member| is_away(member));
-        let away: Vec<&str> = away.map(|member| member.name.as_str()).collect();
-        are_back_except(name, &mut self.memory.away.lock(), &away, now, effective::rejoin_delay_of(quorum))
+    fn are_others_back(&self, quorum: &RedisQuorum, link: &MemberLink, now: Monotonic) -> bool {
+        let away = quorum.members().iter().filter(|member| member.state != MemberState::Admitted);
+        let away = away.map(|member| Away {
+            name: &member.name,
+            answers: member.reason != Some(FenceReason::Busy)
+                && self.session.link(&member.name).is_some_and(|link| link.answers()),
+        });
+        let (name, delay) = (link.name().as_str(), effective::rejoin_delay_of(quorum));
+        are_back_except(name, &mut self.memory.away.lock(), &away.collect::<Vec<_>>(), now, (link.is_full(), delay))
     }
 }
 
@@ -283,55 +283,5 @@ impl MemberSnapshot {
     pub(super) fn memory(&self) -> Option<MemoryStatus> {
         self.process.as_ref()?;
         self.state.observation().map(|observation| memory(observation, self.state.record_since()))
-    }
-}
-
-/// Whether every other member that went away within the rejoin delay is back.
-///
-/// A member that has been away for longer perhaps never comes back. `since` has the time when each member went away, as
-/// this leader observed it.
-fn are_back_except(
-    name: &str,
-    since: &mut BTreeMap<String, Monotonic>,
-    away: &[&str],
-    now: Monotonic,
-    delay: Duration,
-) -> bool {
-    since.retain(|member, _| away.contains(&member.as_str()));
-    for member in away {
-        since.entry((*member).to_owned()).or_insert(now);
-    }
-    since.iter().all(|(member, gone)| member == name || now.since(*gone) >= delay)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_are_restarted_one_at_a_time() {
-        const DELAY: Duration = Duration::from_secs(30);
-        let at = |seconds| Monotonic::default() + Duration::from_secs(seconds);
-        let mut since = BTreeMap::new();
-        let mut are_back = |away: &[&str], seconds| are_back_except("m2", &mut since, away, at(seconds), DELAY);
-        assert!(are_back(&[], 0));
-        assert!(!are_back(&["m0"], 10), "it was sent away a moment ago");
-        assert!(!are_back(&["m0"], 39));
-        assert!(are_back(&["m0"], 40), "it possibly never comes back");
-        assert!(!are_back(&["m0", "m1"], 41));
-        assert!(are_back(&[], 42), "all answer");
-        assert!(!are_back(&["m0"], 43), "it is away for a second time");
-    }
-
-    #[test]
-    fn two_stuck_members_do_not_wait_for_each_other_for_ever() {
-        const DELAY: Duration = Duration::from_secs(30);
-        let at = |seconds| Monotonic::default() + Duration::from_secs(seconds);
-        let (mut since, away) = (BTreeMap::new(), ["m0", "m1"]);
-        let mut can_restart = |name, seconds| are_back_except(name, &mut since, &away, at(seconds), DELAY);
-        for second in 0..30 {
-            assert!(!can_restart("m0", second) && !can_restart("m1", second), "second {second}");
-        }
-        assert!(can_restart("m0", 30) && can_restart("m1", 30));
     }
 }

@@ -152,6 +152,11 @@ impl MemberLink {
         self.state.lock().service.is_stuck(self.now())
     }
 
+    /// Whether the connections or the memory of the member are used up. It still serves its connections.
+    pub fn is_full(&self) -> bool {
+        self.state.lock().service.is_full()
+    }
+
     /// The result about a script that kept the member busy. It is returned once.
     pub fn take_script_news(&self) -> Option<ScriptNews> {
         self.state.lock().service.take_script_news(self.now())

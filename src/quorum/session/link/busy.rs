@@ -77,6 +77,11 @@ impl Service {
         self.refusal.is_some_and(|refusal| refusal.is_stuck(now))
     }
 
+    /// Whether the connections or the memory of the member are used up. It still serves its connections.
+    pub(super) fn is_full(&self) -> bool {
+        self.refusal.is_some_and(|refusal| refusal.cause == Cause::Full)
+    }
+
     /// How long to wait until the next probe.
     pub(super) fn pause(&self) -> Duration {
         match self.refusal {
