@@ -6,10 +6,7 @@
 //! An external master has no users to open. Its counter is restored first, because its votes count as soon as the
 //! status admits it.
 
-use std::time::Duration;
-
 use futures::future::join_all;
-use tokio::time::timeout;
 
 use super::error::Error;
 use super::fencing::{close_users, write};
@@ -29,11 +26,6 @@ use crate::quorum::session::{ActError, AdminSession, FLOOR_STEP, QuorumSession, 
 use crate::redis_member::Observation;
 use crate::redlock::{FencingToken, restored};
 use crate::time::UnixMillis;
-
-/// Timeout for the reading of all other counters.
-///
-/// Members that have not answered by then are left out.
-const COUNTERS_TIMEOUT: Duration = Duration::from_millis(600);
 
 pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
     let cluster = observer.cluster;
@@ -166,7 +158,7 @@ async fn restored_counter(
     restored(&counters.collect::<Vec<_>>(), meets_every_majority(list), floor_of(quorum), clock)
 }
 
-/// The counters of the other admitted members. Each is read from the admitted process.
+/// The counters of the other admitted members that answer. Each is read from the admitted process.
 pub(super) async fn counters_of_others(
     session: &QuorumSession,
     quorum: &RedisQuorum,
@@ -177,7 +169,7 @@ pub(super) async fn counters_of_others(
     let reads = others.filter_map(|link| {
         let run_id = admitted_run_id(quorum, link.name().as_str())?;
         Some(async move {
-            let counter = timeout(COUNTERS_TIMEOUT, link.counter(&run_id)).await.ok()?.ok()?;
+            let counter = link.counter(&run_id).await.ok()?;
             Some((link.name().to_string(), counter))
         })
     });

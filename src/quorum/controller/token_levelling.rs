@@ -4,17 +4,15 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::quorum::model::counters;
 use crate::quorum::model::record::admitted_run_id;
 use crate::quorum::session::{ActError, MemberLink, QuorumSession, Sessions};
-use crate::redlock::{FencingToken, MemberError, RunId};
+use crate::redlock::{FencingToken, RunId};
 
 /// The pause between two checks.
 const PERIOD: Duration = Duration::from_secs(5);
-/// Timeout for one member.
-const TIMEOUT: Duration = Duration::from_millis(600);
 
 /// Levels the counters of all quorums every few seconds while this leader leads.
 ///
@@ -57,6 +55,5 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
 }
 
 async fn raise(link: &MemberLink, run_id: &RunId, to: FencingToken) -> Result<(), ActError> {
-    let raised = timeout(TIMEOUT, async { link.admin_session(run_id).await?.restore_counter(to).await });
-    raised.await.unwrap_or(Err(ActError::Member(MemberError::TimedOut)))
+    link.admin_session(run_id).await?.restore_counter(to).await
 }
