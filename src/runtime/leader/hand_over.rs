@@ -1,7 +1,7 @@
 //! Pure: how often a leader releases the Lease because of a quorum that it does not reach. The record is in the Lease.
 //!
 //! A count and a time limit the hand-overs. The first hand-over needs no pause. The pauses before later ones are 10 s, then 20 s, and grow to
-//! ten minutes. Ten minutes without a hand-over reset the count. So a quorum that no replica reaches, or an unstable link, cannot make
+//! ten minutes. Twenty minutes without a hand-over reset the count. So a quorum that no replica reaches, or an unstable link, cannot make
 //! leadership change all the time.
 
 use std::time::Duration;
@@ -17,13 +17,17 @@ pub(super) const ANNOTATION: &str = "redlock-operator.io/hand-over";
 
 /// The pause between the first two hand-overs.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
-/// The longest pause, and the time without a hand-over that resets the count.
-const CALM: Duration = Duration::from_secs(600);
+/// The longest pause between two hand-overs.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// The time without a hand-over that resets the count.
+///
+/// It is longer than every pause. Otherwise a quorum that no replica reaches would reset the count again and again.
+const CALM: Duration = Duration::from_secs(1_200);
 
 /// The record of the hand-overs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Number of hand-overs since the last calm time of ten minutes.
+    /// Number of hand-overs since the last calm time.
     pub(super) count: u32,
     /// When the last hand-over was, in milliseconds of Unix time by the API server's clock.
     at: i64,
@@ -79,7 +83,7 @@ impl Memory {
 fn pause(count: u32) -> Duration {
     match count {
         0 => Duration::ZERO,
-        count => FIRST_PAUSE.saturating_mul(1 << (count - 1).min(10)).min(CALM),
+        count => FIRST_PAUSE.saturating_mul(1 << (count - 1).min(10)).min(LONGEST_PAUSE),
     }
 }
 
@@ -112,11 +116,24 @@ mod tests {
     }
 
     #[test]
-    fn ten_calm_minutes_make_earlier_ones_forgotten() {
+    fn twenty_calm_minutes_make_earlier_ones_forgotten() {
         let mut memory = Memory::default();
         memory.observe(Some(Record { count: 9, at: NOW.0 }), at(100));
         assert!(!memory.allows(at(699), NOW) && memory.allows(at(700), NOW));
-        assert_eq!(memory.next(at(700), NOW).count, 1);
+        assert_eq!((memory.next(at(1_299), NOW).count, memory.next(at(1_300), NOW).count), (10, 1));
+    }
+
+    #[test]
+    fn a_quorum_that_no_replica_reaches_moves_the_leadership_rarely() {
+        let (mut memory, mut hand_overs) = (Memory::default(), 0);
+        for second in 0..86_400 {
+            let (now, api_now) = (at(second), later(i64::try_from(second).unwrap()));
+            if memory.allows(now, api_now) {
+                memory.observe(Some(memory.next(now, api_now)), now);
+                hand_overs += 1;
+            }
+        }
+        assert!(hand_overs <= 150, "{hand_overs} in a day");
     }
 
     #[test]
