@@ -119,6 +119,8 @@ enum Step {
     Observe(usize, usize),
     /// An operator's claim on a record has expired.
     Lapse(usize, usize),
+    /// The lagging replica of an operator makes the expired claim of the old list again.
+    Reclaim(usize, usize),
     Acquire(Voter, Set),
     Renew(Voter),
     Release(usize),
@@ -193,7 +195,8 @@ impl Shared {
     fn votes(world: &World, Voter { operator, lags }: Voter, at: usize) -> bool {
         let member = &world.members[at];
         if lags {
-            return member.lags[operator] && !member.closed[operator];
+            // Its votes count while its own claim of the old list stands there.
+            return member.lags[operator] && !member.closed[operator] && member.entries[operator] == 1;
         }
         let claims = world.operators[operator].stage.list() + 1;
         member.out == 0 && member.kept[operator] && usize::from(member.entries[operator]) == claims

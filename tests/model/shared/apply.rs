@@ -147,6 +147,20 @@ impl Shared {
         true
     }
 
+    /// A replica that has joined makes its claim again on a process that it has admitted, beside no other list.
+    pub(super) fn reclaim(&self, world: &mut World, operator: usize, at: usize) -> bool {
+        let has_joined = self.wins(0, |at| world.members[at].entries[operator] == 1);
+        let blind = !self.stands(world, 1 - operator);
+        let member = &mut world.members[at];
+        let can_claim = member.lags[operator] && !member.closed[operator] && member.entries[1 - operator] <= 1;
+        if !self.lapses || !has_joined || !can_claim || member.entries[operator] != 0 {
+            return false;
+        }
+        member.entries[operator] = 1;
+        member.lost[1 - operator] |= blind;
+        true
+    }
+
     pub(super) fn tick(&self, world: &mut World) {
         for member in &mut world.members[..self.members] {
             member.ttl = member.ttl.saturating_sub(1);
@@ -170,6 +184,7 @@ impl Shared {
             }
             Step::Observe(operator, at) => self.observe(world, operator, at),
             Step::Lapse(operator, at) => self.lapse(world, operator, at),
+            Step::Reclaim(operator, at) => self.reclaim(world, operator, at),
             Step::Acquire(voter, set) => self.acquire(world, voter, set),
             Step::Renew(voter) => self.renew(world, voter),
             Step::Release(operator) => Self::release(world, operator),

@@ -41,7 +41,8 @@ impl Rules for Shared {
         }
         for operator in 0..2 {
             steps.extend([Step::Release(operator), Step::Lead(operator)]);
-            steps.extend((0..self.members).flat_map(|at| [Step::Observe(operator, at), Step::Lapse(operator, at)]));
+            let of_claims = |at| [Step::Observe(operator, at), Step::Lapse(operator, at), Step::Reclaim(operator, at)];
+            steps.extend((0..self.members).flat_map(of_claims));
         }
         steps.extend((0..self.members).map(Step::Restart));
     }
@@ -76,6 +77,7 @@ impl Rules for Shared {
             Step::Tick => "a tick passes".into(),
             Step::Observe(o, at) => format!("{} reads the record of m{}", who(o), at + 1),
             Step::Lapse(o, at) => format!("{}'s claim on m{} runs out", who(o), at + 1),
+            Step::Reclaim(o, at) => format!("{}'s late replica claims m{} again", who(o), at + 1),
             Step::Acquire(o, set) => {
                 let named: Vec<_> =
                     (0..self.members).filter(|at| set & (1 << at) != 0).map(|at| (at + 1).to_string()).collect();
