@@ -11,7 +11,6 @@ mod link;
 mod link_list;
 mod placement;
 mod registry;
-mod restarts;
 mod scripts;
 mod timers;
 mod tokens;

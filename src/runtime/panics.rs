@@ -1,23 +1,17 @@
 //! Panics, and their scope: the handling of one object, the session of one quorum, or the process.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use futures::FutureExt;
 
-/// The message of a panic.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("panicked: {0}")]
-pub struct Panicked(pub String);
+/// The pause of a lock or a session after its panic, and of any other reconcile.
+pub const AFTER_PANIC: Duration = Duration::from_secs(5);
 
-impl Panicked {
-    /// Reads the message from the payload of a panic.
-    #[must_use]
-    pub fn of(thrown: &(dyn Any + Send)) -> Self {
-        let text = thrown.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        Self(text.or_else(|| thrown.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned()))
-    }
-}
+/// A caught panic. The standard library has printed its message and its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("panicked")]
+pub struct Panicked;
 
 /// Awaits a future, and catches its panic.
 ///
@@ -25,12 +19,12 @@ impl Panicked {
 /// The future is on the heap, because a few copies of a large future would fill a thread's stack.
 pub fn caught<T>(future: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
     let future = Box::pin(future);
-    async move { AssertUnwindSafe(future).catch_unwind().await.map_err(|thrown| Panicked::of(&*thrown)) }
+    async move { AssertUnwindSafe(future).catch_unwind().await.map_err(|_printed| Panicked) }
 }
 
 /// Calls a function, and catches its panic.
 pub fn caught_in<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
-    std::panic::catch_unwind(AssertUnwindSafe(call)).map_err(|thrown| Panicked::of(&*thrown))
+    std::panic::catch_unwind(AssertUnwindSafe(call)).map_err(|_printed| Panicked)
 }
 
 /// Runs a task that must not end, and returns the reason if it ends. Then the process must end.
@@ -57,22 +51,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_that_says_why() {
+    async fn a_panic_is_an_error() {
         let name = "main".to_owned();
         let panics = caught(async {
             if !name.is_empty() {
                 panic!("quorum {name}");
             }
         });
-        assert_eq!(panics.await, Err(Panicked("quorum main".into())));
+        assert_eq!(panics.await, Err(Panicked));
         assert_eq!(caught(async { 5 }).await, Ok(5));
-        assert_eq!(caught_in(|| panic!("static")), Err::<(), _>(Panicked("static".into())));
+        assert_eq!(caught_in(|| panic!("static")), Err::<(), _>(Panicked));
     }
 
     #[tokio::test]
     async fn an_essential_task_says_how_it_ended() {
         assert_eq!(essential("caches", async {}).await, "the task of the caches has ended");
         let panics = essential("caches", async { panic!("here") });
-        assert_eq!(panics.await, "the task of the caches panicked: here");
+        assert_eq!(panics.await, "the task of the caches panicked");
     }
 }

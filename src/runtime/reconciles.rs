@@ -19,8 +19,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The pause after a reconcile that panicked.
-const AFTER_PANIC: Duration = Duration::from_secs(1);
+use super::panics::AFTER_PANIC;
 
 /// When an object is reconciled again, if no trigger names it earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use kube::ResourceExt;
@@ -24,13 +23,8 @@ use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
-use crate::runtime::panics::caught;
+use crate::runtime::panics::{AFTER_PANIC, caught};
 use crate::runtime::reconciles::{self, Action};
-
-/// The pause after the first panic. It doubles with each later one in a row.
-const AFTER_PANIC: Duration = Duration::from_secs(1);
-/// The longest of these pauses.
-const AFTER_PANICS: Duration = Duration::from_secs(600);
 
 /// Runs until the term ends.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
@@ -69,30 +63,15 @@ async fn handle(reference: ObjectRef<DistributedLock>, leader: Arc<LeaderContext
 }
 
 /// Reconciles one lock. A panic delays only this lock, and its hold is still renewed.
-///
-/// The pause before the next attempt doubles with each panic.
 async fn attempt(lock: &DistributedLock, leader: &LeaderContext) -> Result<Action, Error> {
-    let uid = lock.uid().unwrap_or_default();
     if let Ok(handled) = caught(reconcile_or_reread(leader, lock)).await {
-        leader.panics.lock().remove(&uid);
         return handled;
     }
-    let count = {
-        let mut panics = leader.panics.lock();
-        let count = panics.entry(uid.clone()).or_default();
-        *count = count.saturating_add(1);
-        *count
-    };
     // During the pause the lock does not block other locks on its key.
-    let reason = WaitReason { message: HeldMessage::Fault, retry_after: Some(after_panics(count)) };
-    leader.memory.postpone(&uid, reason, leader.members.now());
+    let reason = WaitReason { message: HeldMessage::Fault, retry_after: Some(AFTER_PANIC) };
+    leader.memory.postpone(&lock.uid().unwrap_or_default(), reason, leader.members.now());
     let _panics_too = caught(async { leader.peers.nudge_others(lock) }).await;
-    Err(Error::Panicked(count))
-}
-
-/// The pause after this number of panics in a row.
-fn after_panics(count: u32) -> Duration {
-    AFTER_PANIC.saturating_mul(1 << count.saturating_sub(1).min(16)).min(AFTER_PANICS)
+    Err(Error::Panicked)
 }
 
 /// Reconciles a lock, and reads the object immediately after a conflict.
@@ -117,10 +96,10 @@ fn after_error(lock: &ObjectRef<DistributedLock>, error: &Error, leader: &Leader
     match error {
         Error::Write(RequestError::Conflict) => Action::requeue(AFTER_CONFLICT),
         Error::Write(RequestError::Gone) => Action::await_change(),
-        Error::Panicked(count) => {
+        Error::Panicked => {
             metrics.count(&metrics.panics, "lock");
-            tracing::error!(%lock, count, "handling this lock panicked");
-            Action::requeue(after_panics(*count))
+            tracing::error!(%lock, "handling this lock panicked");
+            Action::requeue(AFTER_PANIC)
         }
         Error::Write(_) | Error::Refused(_) => {
             tracing::warn!(%lock, error = error as &dyn std::error::Error, "the operator did not finish this lock, and tries again");

@@ -3,11 +3,9 @@
 //! Each field is a separate type, and a step gets only those that it needs. The drivers (`controller`, `reconcile`, `grant` and
 //! `publish_renewals`) have all of them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
 use super::due_renewals::DueRenewals;
@@ -62,8 +60,6 @@ pub(super) struct LeaderContext {
     pub(super) reconciles: FairQueue,
     /// The queue of renewals to publish.
     pub(super) due_renewals: DueRenewals,
-    /// Panics in a row during reconciles, by UID of the lock.
-    pub(super) panics: Mutex<HashMap<String, u32>>,
 }
 
 impl LeaderContext {
@@ -82,7 +78,6 @@ impl LeaderContext {
             key_mutexes: KeyMutexes::default(),
             reconciles: FairQueue::new(SLOTS),
             due_renewals: DueRenewals::default(),
-            panics: Mutex::default(),
             context,
             store,
             peers,
@@ -106,6 +101,5 @@ impl LeaderContext {
         self.memory.forget(&uid);
         self.leases.forget(&uid);
         self.store.forget(&uid);
-        self.panics.lock().remove(&uid);
     }
 }

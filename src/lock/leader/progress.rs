@@ -29,9 +29,9 @@ pub(super) enum Error {
     /// The API server refused a write to another object. The status of the lock has this message.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// The number of panics in a row.
-    #[error("handling the lock panicked, {0} times in a row")]
-    Panicked(u32),
+    /// A panic was caught.
+    #[error("handling the lock panicked")]
+    Panicked,
 }
 
 impl Error {

@@ -73,8 +73,8 @@ messages! {
     /// ttl and lockDelay are {longest} together, and maxTTL {in_force} of RedisQuorum {quorum} is in force. The
     /// operator tries again twice a second until a larger maxTTL is in force
     ExceedsMaxTtl { longest: GoDuration, in_force: GoDuration, quorum: HeldQuorum } => HeldReason::Pending,
-    /// The operator panicked while it handled this lock, which is a fault of the operator. It tries again automatically, after at
-    /// most 10 minutes. Report it with the operator's log
+    /// The operator panicked while it handled this lock, which is a fault of the operator. It tries again automatically, after 5
+    /// seconds. Report it with the operator's log
     Fault => HeldReason::Pending,
     /// The operator withdrew a grant at {at}, because its leader changed. It tries again immediately
     Withdrawn { at: String } => HeldReason::Pending,

@@ -13,13 +13,13 @@ use tokio::sync::broadcast;
 use tokio::time::interval;
 use tokio_stream::wrappers::BroadcastStream;
 
-use super::restarts::Restarts;
 use super::{Announcements, QuorumSession, scripts};
 use crate::api::{QUORUM_LABEL, RedisQuorum};
 use crate::quorum::model::facts::Nodes;
 use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
-use crate::runtime::panics::caught_in;
+use crate::runtime::panics::{AFTER_PANIC, caught_in};
+use crate::time::Monotonic;
 
 /// Maximum number of announcements that a slow reader can miss.
 ///
@@ -36,7 +36,8 @@ struct Registry {
     context: Context,
     by_quorum: Mutex<HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>>,
     nodes: Mutex<Nodes>,
-    restarts: Mutex<Restarts<ObjectRef<RedisQuorum>>>,
+    /// The ends of the pauses of panicked sessions.
+    paused: Mutex<HashMap<ObjectRef<RedisQuorum>, Monotonic>>,
     announcements: Announcements,
 }
 
@@ -46,8 +47,8 @@ impl Sessions {
     /// The task runs on every replica until the result and all its clones are dropped.
     pub fn start(context: Context) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (announcements, _) = broadcast::channel(CAPACITY);
-        let (by_quorum, nodes, restarts) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let registry = Arc::new(Registry { context, by_quorum, nodes, restarts, announcements });
+        let (by_quorum, nodes, paused) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let registry = Arc::new(Registry { context, by_quorum, nodes, paused, announcements });
         let news = registry.announcements.subscribe();
         let task = follow(registry.context.clone(), news, Arc::downgrade(&registry));
         (Self(registry), task)
@@ -122,8 +123,12 @@ impl Registry {
         let metrics = &self.context.metrics;
         metrics.count(&metrics.panics, "session");
         drop(self.by_quorum.lock().remove(quorum));
-        let pause = self.restarts.lock().failed(quorum.clone(), self.context.clock.monotonic());
-        tracing::error!(%quorum, ?pause, "the session of this quorum panicked, and starts again after a pause");
+        let now = self.context.clock.monotonic();
+        let mut paused = self.paused.lock();
+        paused.retain(|_, until| now < *until);
+        paused.insert(quorum.clone(), now + AFTER_PANIC);
+        drop(paused);
+        tracing::error!(%quorum, pause = ?AFTER_PANIC, "the session of this quorum panicked, and starts again after a pause");
         let _ = self.announcements.send(quorum.clone());
     }
 
@@ -143,7 +148,7 @@ impl Registry {
 
     /// Starts the session of a quorum that has none.
     fn begin(&self, reference: &ObjectRef<RedisQuorum>, quorum: &Arc<RedisQuorum>) {
-        if self.restarts.lock().rests(reference, self.context.clock.monotonic()) {
+        if self.paused.lock().get(reference).is_some_and(|until| self.context.clock.monotonic() < *until) {
             return;
         }
         let started = caught_in(|| QuorumSession::start(&self.context, quorum.clone(), self.announcements.clone()));
@@ -170,7 +175,7 @@ impl Registry {
             (Change::Applied(quorum), None) => self.begin(&reference, quorum),
             (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.by_quorum.lock().remove(&reference)),
             // This is the deletion of an earlier object of that name, or of one whose session pauses.
-            (Change::Deleted(_) | Change::Vanished(_), None) => self.restarts.lock().forget(&reference),
+            (Change::Deleted(_) | Change::Vanished(_), None) => {}
         }
         let _ = self.announcements.send(reference);
     }
