@@ -274,6 +274,7 @@ impl QuorumSession {
 
 impl Drop for QuorumSession {
     fn drop(&mut self) {
+        self.context.metrics.certificate_expires(&self.reference, None);
         for link in self.links().iter() {
             let labels = member_labels(&self.reference, link.name().as_str());
             self.context.metrics.member_latency.remove(&labels);

@@ -8,12 +8,12 @@ mod process;
 mod snapshot;
 mod text;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -68,25 +68,24 @@ impl Counts {
     }
 }
 
-/// Declares the metrics of a struct with type, name and description. Fields in braces are not metrics.
+/// Declares the metrics of a struct with type, name and description.
 macro_rules! metrics {
     (@made) => { Default::default() };
     (@made $made:expr) => { $made };
     ($(#[$about:meta])* pub struct $name:ident;
-     $($(#[$doc:meta])* $vis:vis $field:ident: $type:ty = $add:ident($metric:literal, $help:literal $(, $made:expr)?);)*
-     { $($(#[$note:meta])* $other:ident: $of:ty,)* }) => {
+     $($(#[$doc:meta])* $vis:vis $field:ident: $type:ty = $add:ident($metric:literal, $help:literal $(, $made:expr)?);)*) => {
         $(#[$about])*
         #[derive(Debug)]
         pub struct $name {
             $(#[doc = $help] $(#[$doc])* $vis $field: $type,)*
-            $($(#[$note])* $other: $of,)*
+            registry: Mutex<Registry>,
         }
 
         impl $name {
             fn registered(r: &mut Registry) -> Self {
                 Self {
                     $($field: $add(r, ($metric, $help), metrics!(@made $($made)?)),)*
-                    $($other: Default::default(),)*
+                    registry: Mutex::default(),
                 }
             }
         }
@@ -140,12 +139,6 @@ metrics! {
         add_seconds("certificate_expiry_timestamp", "When the certificate of the members expires, in Unix time. The leader reports it");
     lock_held: Family<LockLabels, Gauge> =
         add("lock_held", "1 if the lock is held, else 0. With the chart's value monitoring.lockMetrics only");
-
-    {
-        /// When certificates expire, in seconds of Unix time. Only the leader has them.
-        certificates: Mutex<BTreeMap<(String, String), i64>>,
-        registry: Mutex<Registry>,
-    }
 }
 
 /// The reasons for the end of a hold.
@@ -261,7 +254,11 @@ impl Metrics {
 
     /// All metrics as text.
     pub(super) fn text(&self) -> String {
-        text::open_metrics(&self.registry.lock())
+        let mut text = String::new();
+        if encode(&mut text, &self.registry.lock()).is_err() {
+            tracing::error!("metrics could not be written");
+        }
+        text
     }
 }
 

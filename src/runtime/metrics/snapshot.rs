@@ -25,33 +25,17 @@ impl Metrics {
             let is_held = lock.holder().is_some();
             self.lock_held.get_or_create(&labels).set(i64::from(is_held));
         }
-        self.record_certificates(objects);
+        if !objects.leads {
+            self.certificate_expiry.clear();
+        }
     }
 
     /// Records when the certificate of a quorum's members expires. `None` without one.
     pub fn certificate_expires(&self, quorum: &ObjectRef<RedisQuorum>, at: Option<i64>) {
-        let name = (quorum.namespace.clone().unwrap_or_default(), quorum.name.clone());
-        let mut certificates = self.certificates.lock();
+        let labels = quorum_labels(quorum);
         match at {
-            Some(at) => drop(certificates.insert(name, at)),
-            None => drop(certificates.remove(&name)),
-        }
-    }
-
-    /// Drops certificates of deleted quorums, and all of them when another replica leads.
-    fn record_certificates(&self, objects: &Objects<'_>) {
-        let exists = |(namespace, name): &(String, String)| {
-            let is_it = |quorum: &Arc<RedisQuorum>| {
-                quorum.namespace().as_ref() == Some(namespace) && quorum.name_any() == *name
-            };
-            objects.leads && objects.quorums.iter().any(is_it)
-        };
-        let mut certificates = self.certificates.lock();
-        certificates.retain(|name, _| exists(name));
-        self.certificate_expiry.clear();
-        for ((quorum_namespace, quorum), at) in certificates.clone() {
-            let labels = quorum_labels(&ObjectRef::new(&quorum).within(&quorum_namespace));
-            self.certificate_expiry.get_or_create(&labels).set(at);
+            Some(at) => drop(self.certificate_expiry.get_or_create(&labels).set(at)),
+            None => drop(self.certificate_expiry.remove(&labels)),
         }
     }
 
@@ -219,7 +203,9 @@ mod tests {
         let (locks, quorums, pods) = (locks(), [quorum()], [member_pod()]);
         let default_quorum = Some(ObjectRef::new("main").within("locks"));
         metrics.certificate_expires(&ObjectRef::new("main").within("locks"), Some(7));
-        metrics.certificate_expires(&ObjectRef::new("gone").within("locks"), Some(7));
+        for expires in [Some(7), None] {
+            metrics.certificate_expires(&ObjectRef::new("gone").within("locks"), expires);
+        }
         let objects = Objects {
             locks: &locks,
             quorums: &quorums,

@@ -1,16 +1,4 @@
-//! Metrics as text: in the format of OpenMetrics, and in the older one of Prometheus.
-
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
-
-/// All metrics in the format of OpenMetrics.
-pub(super) fn open_metrics(registry: &Registry) -> String {
-    let mut text = String::new();
-    if encode(&mut text, registry).is_err() {
-        tracing::error!("metrics could not be written");
-    }
-    text
-}
+//! The format of metrics: that of OpenMetrics, or the older one of Prometheus.
 
 /// Whether a client accepts the format of OpenMetrics.
 #[must_use]
