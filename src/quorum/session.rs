@@ -93,8 +93,10 @@ impl QuorumSession {
             machine: context.machine(),
             clocks: clocks.clone(),
             agreement: agreement.clone(),
+            quorum: reference.clone(),
+            announcements: announcements.clone(),
         };
-        let links = LinkList::new(shared, reference.clone(), announcements.clone(), stop.clone());
+        let links = LinkList::new(shared, stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
             reference,

@@ -53,16 +53,15 @@ pub(super) struct Shared {
     pub(super) clocks: Arc<ClockGuard>,
     pub(super) agreement: SharedAgreement,
     pub(super) alarm: Alarm,
+    pub(super) quorum: ObjectRef<RedisQuorum>,
+    pub(super) announcements: Announcements,
 }
 
 /// The connections of this replica to one member.
 pub struct MemberLink {
     plan: MemberPlan,
     name: MemberName,
-    quorum: ObjectRef<RedisQuorum>,
-    machine: Machine,
-    clocks: Arc<ClockGuard>,
-    agreement: SharedAgreement,
+    shared: Shared,
     /// The process that the status admits.
     admitted: Mutex<Option<RunId>>,
     /// The voting connection of one membership epoch.
@@ -73,32 +72,22 @@ pub struct MemberLink {
     state: Mutex<LinkState>,
     /// Probes and changes exclude each other, so that no observation mixes the states of both.
     turn: tokio::sync::Mutex<()>,
-    announcements: Announcements,
     /// Ends the watching tasks.
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 impl MemberLink {
-    pub(super) fn start(
-        Shared { machine, clocks, agreement, alarm }: Shared,
-        plan: MemberPlan,
-        quorum: ObjectRef<RedisQuorum>,
-        announcements: Announcements,
-        stop: CancellationToken,
-    ) -> Arc<Self> {
+    pub(super) fn start(shared: Shared, plan: MemberPlan, stop: CancellationToken) -> Arc<Self> {
+        let alarm = shared.alarm.clone();
         let link = Arc::new(Self {
             name: MemberName::from(plan.name.as_str()),
             plan,
-            quorum,
-            machine,
-            clocks,
-            agreement,
+            shared,
             admitted: Mutex::default(),
             voter: Mutex::default(),
             target: watch::channel(None).0,
             state: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            announcements,
             stop: stop.clone(),
         });
         let watching = link.clone().watch();
@@ -120,11 +109,6 @@ impl MemberLink {
     pub(super) fn is_broken(&self) -> bool {
         let voter = self.voter.lock();
         voter.as_ref().is_some_and(|(_, voter)| voter.has_ended())
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_ended(&self) -> bool {
-        self.stop.is_cancelled()
     }
 
     /// The member's name.
@@ -168,7 +152,7 @@ impl MemberLink {
     }
 
     fn now(&self) -> Monotonic {
-        self.machine.clock.monotonic()
+        self.shared.machine.clock.monotonic()
     }
 
     /// Records that a leader fenced this process after its admission, so that its wait starts again.
@@ -183,7 +167,7 @@ impl MemberLink {
 
     /// Records why an external master got no request. No pod shows its state.
     pub(super) fn note_missed(&self, trouble: &str) {
-        if self.agreement.lock().missed(&self.name, trouble) {
+        if self.shared.agreement.lock().missed(&self.name, trouble) {
             self.announce();
         }
     }
@@ -206,7 +190,7 @@ impl MemberLink {
 
     fn announce(&self) {
         // Without a receiver the announcement is dropped.
-        let _ = self.announcements.send(self.quorum.clone());
+        let _ = self.shared.announcements.send(self.shared.quorum.clone());
     }
 }
 

@@ -2,20 +2,16 @@
 
 use std::sync::Arc;
 
-use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::MemberLink;
 use super::link::Shared;
-use super::{Announcements, MemberLink};
-use crate::api::RedisQuorum;
 use crate::quorum::model::plan::MemberPlan;
 
 /// The list of the links, which follows the members.
 pub(super) struct LinkList {
     shared: Shared,
-    quorum: ObjectRef<RedisQuorum>,
-    announcements: Announcements,
     /// Ends all links.
     stop: CancellationToken,
     list: Mutex<Arc<[Arc<MemberLink>]>>,
@@ -23,13 +19,8 @@ pub(super) struct LinkList {
 
 impl LinkList {
     /// Creates a list without links.
-    pub(super) fn new(
-        shared: Shared,
-        quorum: ObjectRef<RedisQuorum>,
-        announcements: Announcements,
-        stop: CancellationToken,
-    ) -> Self {
-        Self { shared, quorum, announcements, stop, list: Mutex::new(Arc::new([])) }
+    pub(super) fn new(shared: Shared, stop: CancellationToken) -> Self {
+        Self { shared, stop, list: Mutex::new(Arc::new([])) }
     }
 
     /// All links, in the order of the members.
@@ -50,13 +41,7 @@ impl LinkList {
         let next =
             members.into_iter().map(|member| match former.iter().position(|link| link.plan().is_same(&member)) {
                 Some(at) => former.swap_remove(at),
-                None => MemberLink::start(
-                    self.shared.clone(),
-                    member,
-                    self.quorum.clone(),
-                    self.announcements.clone(),
-                    self.stop.child_token(),
-                ),
+                None => MemberLink::start(self.shared.clone(), member, self.stop.child_token()),
             });
         let next: Arc<[Arc<MemberLink>]> = next.collect();
         for link in former {
@@ -69,7 +54,10 @@ impl LinkList {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::reflector::ObjectRef;
+
     use super::*;
+    use crate::api::RedisQuorum;
     use crate::fence::clock::Rule;
     use crate::quorum::session::agreement::SharedAgreement;
     use crate::quorum::session::{Alarm, ClockGuard};
@@ -92,9 +80,10 @@ mod tests {
             clocks: Arc::new(ClockGuard::new(0, rule)),
             agreement: SharedAgreement::new(&quorum),
             alarm: Alarm::default(),
+            quorum: ObjectRef::new("main").within("locks"),
+            announcements: tokio::sync::broadcast::channel(8).0,
         };
-        let (news, _) = tokio::sync::broadcast::channel(8);
-        let links = LinkList::new(shared, ObjectRef::new("main").within("locks"), news, CancellationToken::new());
+        let links = LinkList::new(shared, CancellationToken::new());
         links.follow(members(&[0, 1, 2]));
         let before = links.list();
         links.follow(members(&[2, 3, 0]));
@@ -103,7 +92,7 @@ mod tests {
         assert_eq!(names, ["main-2", "main-3", "main-0"]);
         // A fence begins with the observations of the link.
         assert!(Arc::ptr_eq(&after[0], &before[2]) && Arc::ptr_eq(&after[2], &before[0]));
-        let ended = |link: &MemberLink| link.has_ended();
+        let ended = |link: &MemberLink| link.stop.is_cancelled();
         assert!(ended(&before[1]) && !ended(&before[0]) && !ended(&before[2]));
         links.stop.cancel();
         assert!(after.iter().all(|link| ended(link)), "they end with their session");

@@ -187,7 +187,7 @@ impl AdminSession<'_> {
     /// Writes this epoch into the quorum's record, so that the master refuses votes under earlier epochs.
     async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
         read_record(self.link, &mut self.admin).await;
-        match self.link.agreement.lock().epoch_at(&self.link.name, self.admin.run_id()) {
+        match self.link.shared.agreement.lock().epoch_at(&self.link.name, self.admin.run_id()) {
             Some(recorded) if recorded >= epoch => Ok(()),
             _ => Err(ActError::Member(MemberError::Other("its record does not say so yet".to_owned()))),
         }

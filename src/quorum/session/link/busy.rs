@@ -125,7 +125,7 @@ impl Service {
 
 /// Ends the script that makes a new connection useless.
 pub(super) async fn end_script_at(link: &MemberLink, target: &Target) {
-    let outcome = AdminConnection::kill_busy_script(&target.admin, link.machine.clone(), ADMIN_DEADLINE).await;
+    let outcome = AdminConnection::kill_busy_script(&target.admin, link.shared.machine.clone(), ADMIN_DEADLINE).await;
     note_script(link, &outcome);
 }
 

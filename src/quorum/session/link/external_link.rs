@@ -41,13 +41,13 @@ pub(super) async fn check_rights(link: &MemberLink, admin: &mut AdminConnection)
 pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) {
     let run_id = admin.run_id().clone();
     // The time is read before the request, because the validity of the claim starts there.
-    let now = link.machine.clock.boottime();
-    let question = link.agreement.lock().question(&link.name, &run_id, now);
+    let now = link.shared.machine.clock.boottime();
+    let question = link.shared.agreement.lock().question(&link.name, &run_id, now);
     let Some((claim, write)) = question else { return };
     match redis_member::read_record(admin, &claim, write).await {
         Ok(state) => {
             link.state.lock().record_since = Some((run_id.clone(), state.since));
-            if link.agreement.lock().read(&link.name, &run_id, &claim, &state, now) {
+            if link.shared.agreement.lock().read(&link.name, &run_id, &claim, &state, now) {
                 link.announce();
             }
         }

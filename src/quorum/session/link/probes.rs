@@ -94,11 +94,11 @@ impl MemberLink {
     }
 
     pub(super) async fn connect_admin(&self, target: &Target) -> Result<AdminConnection, MemberError> {
-        let connect = |endpoint| AdminConnection::connect(endpoint, self.machine.clone(), ADMIN_DEADLINE);
+        let connect = |endpoint| AdminConnection::connect(endpoint, self.shared.machine.clone(), ADMIN_DEADLINE);
         match (connect(&target.admin).await, &target.other_password) {
             (Err(MemberError::Refused), Some(password)) => {
                 let admin = Endpoint { password: password.clone(), ..target.admin.clone() };
-                AdminConnection::connect(&admin, self.machine.clone(), ADMIN_DEADLINE).await
+                AdminConnection::connect(&admin, self.shared.machine.clone(), ADMIN_DEADLINE).await
             }
             (connected, _) => connected,
         }
@@ -164,8 +164,8 @@ impl MemberLink {
     /// Takes an observation of this pod. Returns false if the link has another pod by now.
     pub(super) fn note_observation(&self, pod_uid: &str, observation: Observation) -> bool {
         let users = self.users(&observation);
-        let own = OwnClocks::read(&*self.machine.clock);
-        let stepped = self.clocks.observe(&self.name, &observation.run_id, users, observation.clock, own);
+        let own = OwnClocks::read(&*self.shared.machine.clock);
+        let stepped = self.shared.clocks.observe(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
             let mut state = self.state.lock();
             if state.pod_uid.as_deref() != Some(pod_uid) {
@@ -184,7 +184,7 @@ impl MemberLink {
     }
 
     pub(super) fn lost(&self) {
-        self.clocks.lost(&self.name);
+        self.shared.clocks.lost(&self.name);
         let news = {
             let mut state = self.state.lock();
             let answered = state.processes.answers();

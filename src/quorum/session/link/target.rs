@@ -113,12 +113,12 @@ impl MemberLink {
         // The operator cannot end this process for a step of its clock. Before its next admission it has waited like one that forgot
         // everything, so its clock is judged from its new time.
         if before.is_some() && before != admitted {
-            self.clocks.forget(&self.name);
+            self.shared.clocks.forget(&self.name);
         }
     }
 
     fn place_voter(&self, epoch: i64, endpoint: Endpoint, guard: Option<Guard>) {
-        let (name, machine) = (self.name.clone(), self.machine.clone());
+        let (name, machine) = (self.name.clone(), self.shared.machine.clone());
         let mut voter = self.voter.lock();
         match &*voter {
             Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),

@@ -107,18 +107,18 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
 /// A link that has not reached its member yet.
 fn started(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> (Arc<MemberLink>, DropGuard) {
     let stop = CancellationToken::new();
-    let (news, _) = broadcast::channel(64);
-    let quorum = ObjectRef::new("main").within("locks");
     let rule = Rule { drift: plan.promised.drift, window: plan.promised.max_ttl };
     let shared = shared(Arc::new(ClockGuard::new(1, rule)));
-    let link = MemberLink::start(shared, plan.members[0].clone(), quorum, news, stop.clone());
+    let link = MemberLink::start(shared, plan.members[0].clone(), stop.clone());
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, users);
     (link, stop.drop_guard())
 }
 
 fn shared(clocks: Arc<ClockGuard>) -> Shared {
     let agreement = SharedAgreement::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
-    Shared { machine: Arc::new(SystemClock).into(), clocks, agreement, alarm: Alarm::default() }
+    let (quorum, announcements) = (ObjectRef::new("main").within("locks"), broadcast::channel(64).0);
+    let (machine, alarm) = (Arc::new(SystemClock).into(), Alarm::default());
+    Shared { machine, clocks, agreement, alarm, quorum, announcements }
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkState) -> bool) -> LinkState {

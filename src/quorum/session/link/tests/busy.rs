@@ -78,16 +78,16 @@ fn external(link: &MemberLink, member: &Member, credentials: Credentials) -> (Ar
     let spec = serde_json::json!({"members": 0, "external": masters});
     let quorum = RedisQuorum::new("far", serde_json::from_value(spec).unwrap());
     let plan = external_members(&quorum).into_iter().next().unwrap();
-    let shared = Shared { agreement: SharedAgreement::new(&quorum), ..shared(link.clocks.clone()) };
-    let (news, _) = broadcast::channel(64);
+    let agreement = SharedAgreement::new(&quorum);
+    let shared = Shared { agreement, quorum: ObjectRef::new("far").within("locks"), ..link.shared.clone() };
     let stop = CancellationToken::new();
-    let far = MemberLink::start(shared, plan, ObjectRef::new("far").within("locks"), news, stop.clone());
+    let far = MemberLink::start(shared, plan, stop.clone());
     far.place_external(Some(credentials), None, 1, Guard { uid: "far".to_owned(), epoch: 2 });
     (far, stop.drop_guard())
 }
 
 fn trouble(far: &MemberLink) -> Option<String> {
-    far.agreement.lock().trouble(far.name()).map(str::to_owned)
+    far.shared.agreement.lock().trouble(far.name()).map(str::to_owned)
 }
 
 #[tokio::test]

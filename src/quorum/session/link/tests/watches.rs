@@ -46,10 +46,8 @@ impl Quorum {
                 vec![("LD_PRELOAD", library()), ("CLOCK_OFFSET_FILE", directory.join("offset"))]
             });
             let stop = CancellationToken::new();
-            let reference = ObjectRef::new("main").within("locks");
             let shared = shared(of.clocks.clone());
-            let news = broadcast::channel(64).0;
-            let link = MemberLink::start(shared, plan.members[index].clone(), reference, news, stop.clone());
+            let link = MemberLink::start(shared, plan.members[index].clone(), stop.clone());
             link.place_at(
                 Some((format!("pod-{index}"), member.address())),
                 None,
