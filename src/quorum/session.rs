@@ -11,30 +11,32 @@ mod link;
 mod link_list;
 mod placement;
 mod registry;
-mod scripts;
 mod timers;
 mod tokens;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::StreamExt;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
+use tokio_stream::wrappers::BroadcastStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use agreement::SharedAgreement;
 pub(crate) use auth_reader::{auth_of, authorities_of, records_loss};
 pub use clock::ClockGuard;
-pub use link::{ActError, AdminSession, Credentials, LinkState, MemberLink, ScriptNews};
+pub use link::{ActError, AdminSession, Credentials, LinkState, MemberLink};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::model::auth::Auth;
 use super::model::effective;
+use super::model::events::QuorumEvent;
 use crate::api::RedisQuorum;
 use crate::redis_member::Authorities;
 use crate::redlock::{FencingToken, Redlock, ValueSigner};
@@ -49,6 +51,9 @@ use tokens::Tokens;
 
 /// Announcements of a session that its quorum must be reconciled.
 type Announcements = broadcast::Sender<ObjectRef<RedisQuorum>>;
+
+/// Maximum number of Events of the links that wait for their publication.
+const EVENTS: usize = 64;
 
 /// The session of one quorum, which lives as long as the object with its UID.
 pub struct QuorumSession {
@@ -95,7 +100,9 @@ impl QuorumSession {
             agreement: agreement.clone(),
             quorum: reference.clone(),
             announcements: announcements.clone(),
+            events: broadcast::channel(EVENTS).0,
         };
+        let events = shared.events.subscribe();
         let links = LinkList::new(shared, stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
@@ -116,10 +123,12 @@ impl QuorumSession {
             alarm: alarm.clone(),
             _end: stop.clone().drop_guard(),
         });
-        let (users, reader) = (Arc::downgrade(&session), Arc::downgrade(&session));
-        let secrets = async { tokio::join!(auth_reader::follow(reader), credentials::follow(users)) };
+        let weak = Arc::downgrade(&session);
+        let follow = async move {
+            tokio::join!(auth_reader::follow(weak.clone()), credentials::follow(weak.clone()), publish(weak, events))
+        };
         tokio::spawn(alarm.watching(async move {
-            let _ended_or_stopped = stop.run_until_cancelled(secrets).await;
+            let _ended_or_stopped = stop.run_until_cancelled(follow).await;
         }));
         session.place();
         Some(session)
@@ -281,6 +290,17 @@ impl Drop for QuorumSession {
             let labels = member_labels(&self.reference, link.name().as_str());
             self.context.metrics.member_latency.remove(&labels);
         }
+    }
+}
+
+/// Publishes the Events of the links until the session is gone.
+async fn publish(session: Weak<QuorumSession>, events: broadcast::Receiver<QuorumEvent>) {
+    let mut events = BroadcastStream::new(events);
+    while let Some(event) = events.next().await {
+        // The log has the Events that this task missed.
+        let Ok(event) = event else { continue };
+        let Some(session) = session.upgrade() else { return };
+        session.context.event(session.quorum().as_ref(), event.means(), event.to_string()).await;
     }
 }
 

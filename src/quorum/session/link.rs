@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{Alarm, Announcements, ClockGuard, SharedAgreement};
 use crate::api::RedisQuorum;
 use crate::fence::Users;
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::MemberPlan;
 use crate::quorum::model::unanswered::Unanswered;
 use crate::redis_member::{Endpoint, Machine, Observation, RedisMember, Secret};
@@ -27,7 +28,6 @@ use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
 
 pub use admin::{ActError, AdminSession};
-pub use busy::ScriptNews;
 pub use external_link::Credentials;
 pub use state::LinkState;
 pub(super) use target::Access;
@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub(super) alarm: Alarm,
     pub(super) quorum: ObjectRef<RedisQuorum>,
     pub(super) announcements: Announcements,
+    /// Events about the quorum, which its session publishes.
+    pub(super) events: broadcast::Sender<QuorumEvent>,
 }
 
 /// The connections of this replica to one member.
@@ -139,11 +141,6 @@ impl MemberLink {
     /// Whether the connections or the memory of the member are used up. It still serves its connections.
     pub fn is_full(&self) -> bool {
         self.state.lock().service.is_full()
-    }
-
-    /// The result about a script that kept the member busy. It is returned once.
-    pub fn take_script_news(&self) -> Option<ScriptNews> {
-        self.state.lock().service.take_script_news(self.now())
     }
 
     /// Whether a process answers.

@@ -82,6 +82,7 @@ mod tests {
             alarm: Alarm::default(),
             quorum: ObjectRef::new("main").within("locks"),
             announcements: tokio::sync::broadcast::channel(8).0,
+            events: tokio::sync::broadcast::channel(8).0,
         };
         let links = LinkList::new(shared, CancellationToken::new());
         links.follow(members(&[0, 1, 2]));

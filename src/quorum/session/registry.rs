@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 use tokio::time::interval;
 use tokio_stream::wrappers::BroadcastStream;
 
-use super::{Announcements, QuorumSession, scripts};
+use super::{Announcements, QuorumSession};
 use crate::api::{QUORUM_LABEL, RedisQuorum};
 use crate::quorum::model::facts::Nodes;
 use crate::runtime::cache::Change;
@@ -49,8 +49,7 @@ impl Sessions {
         let (announcements, _) = broadcast::channel(CAPACITY);
         let (by_quorum, nodes, paused) = (Mutex::default(), Mutex::default(), Mutex::default());
         let registry = Arc::new(Registry { context, by_quorum, nodes, paused, announcements });
-        let news = registry.announcements.subscribe();
-        let task = follow(registry.context.clone(), news, Arc::downgrade(&registry));
+        let task = follow(registry.context.clone(), Arc::downgrade(&registry));
         (Self(registry), task)
     }
 
@@ -81,7 +80,7 @@ impl Sessions {
     }
 }
 
-async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQuorum>>, registry: Weak<Registry>) {
+async fn follow(context: Context, registry: Weak<Registry>) {
     let mut quorums = std::pin::pin!(context.quorums.changes());
     let mut pods = std::pin::pin!(context.pods.changes());
     let mut nodes = std::pin::pin!(context.nodes.changes());
@@ -92,8 +91,6 @@ async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQ
             Some(change) = quorums.next() => registry.upgrade().map(|registry| registry.on_quorum(&change)),
             Some(change) = pods.next() => registry.upgrade().map(|registry| registry.on_pod(&change)),
             Some(change) = nodes.next() => registry.upgrade().map(|registry| registry.on_node(&change)),
-            // The next announcement makes up for a missed one.
-            Ok(quorum) = news.recv() => registry.upgrade().map(|registry| registry.on_news(&quorum)),
             else => return,
         };
         if registry.strong_count() == 0 {
@@ -178,12 +175,6 @@ impl Registry {
             (Change::Deleted(_) | Change::Vanished(_), None) => {}
         }
         let _ = self.announcements.send(reference);
-    }
-
-    fn on_news(&self, quorum: &ObjectRef<RedisQuorum>) {
-        if let Some(session) = self.get(quorum) {
-            self.deliver(&session, |_| scripts::publish_ends(&session));
-        }
     }
 
     fn on_pod(&self, change: &Change<Pod>) {

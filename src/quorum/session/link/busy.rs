@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{ADMIN_DEADLINE, MemberLink, PROBE_PERIOD, Target};
+use crate::quorum::model::events::QuorumEvent;
 use crate::redis_member::{AdminConnection, ScriptKill};
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
@@ -23,21 +24,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The minimum time between two Events about the same outcome.
 const REPORTED_AGAIN: Duration = Duration::from_secs(30);
 
-/// The result of the attempt to end a script that kept the member busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScriptNews {
-    /// It was ended.
-    Killed,
-    /// It has written, so it ends only when it returns or its process ends.
-    Unkillable,
-}
-
 /// Why a member serves no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// A script that can be ended.
     Script,
-    /// A script that has written.
+    /// A script that has written, so it ends only when it returns or its process ends.
     Unkillable,
     /// Its connections or its memory are used up.
     Full,
@@ -67,8 +59,8 @@ impl Refusal {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Service {
     refusal: Option<Refusal>,
-    script: Option<(ScriptNews, Monotonic)>,
-    is_reported: bool,
+    /// The last outcome with an Event, and its time.
+    script: Option<(Cause, Monotonic)>,
 }
 
 impl Service {
@@ -90,13 +82,6 @@ impl Service {
         }
     }
 
-    /// The result about a script. It is returned once.
-    pub(super) fn take_script_news(&mut self, now: Monotonic) -> Option<ScriptNews> {
-        let (news, since) = self.script.filter(|_| !self.is_reported)?;
-        self.is_reported = true;
-        (now.since(since) < REPORTED_AGAIN).then_some(news)
-    }
-
     /// Takes an answer of the member. Returns whether the member is stuck.
     ///
     /// It stays stuck at each later observation, because the turn of the member can come later.
@@ -105,21 +90,14 @@ impl Service {
         self.is_stuck(now)
     }
 
-    /// Takes the outcome of an attempt to end a script. Returns whether it is new.
-    fn note_script(&mut self, outcome: &Result<ScriptKill, MemberError>, now: Monotonic) -> bool {
-        let (cause, news) = match outcome {
-            Ok(ScriptKill::Killed) => (Cause::Script, ScriptNews::Killed),
-            Err(MemberError::Other(code)) if code == "UNKILLABLE" => (Cause::Unkillable, ScriptNews::Unkillable),
-            // The script has ended, another replica was faster, or the member is gone, which its connection shows.
-            Ok(ScriptKill::NotBusy) | Err(_) => return false,
-        };
+    /// Takes the outcome of an attempt to end a script. Returns whether an Event about it is due.
+    fn note_script(&mut self, cause: Cause, now: Monotonic) -> bool {
         self.refusal = Some(Refusal::after(self.refusal, cause, now));
-        if self.script.is_some_and(|(last, since)| last == news && now.since(since) < REPORTED_AGAIN) {
-            return self.is_stuck(now);
+        let is_new = self.script.is_none_or(|(last, since)| last != cause || now.since(since) >= REPORTED_AGAIN);
+        if is_new {
+            self.script = Some((cause, now));
         }
-        (self.script, self.is_reported) = (Some((news, now)), false);
-        tracing::warn!(outcome = ?news, "a member was busy with a script");
-        true
+        is_new
     }
 }
 
@@ -144,10 +122,25 @@ pub(super) fn note_full(link: &MemberLink, is_full: bool) {
     }
 }
 
+/// Publishes an Event about a new outcome. Every replica publishes its own acts, because each can end a script.
 fn note_script(link: &MemberLink, outcome: &Result<ScriptKill, MemberError>) {
+    let member = link.name.to_string();
+    let (cause, event) = match outcome {
+        Ok(ScriptKill::Killed) => (Cause::Script, QuorumEvent::ScriptKilled { member }),
+        Err(MemberError::Other(code)) if code == "UNKILLABLE" => {
+            (Cause::Unkillable, QuorumEvent::ScriptUnkillable { member, pod: link.plan.pod_name() })
+        }
+        // The script has ended, another replica was faster, or the member is gone, which its connection shows.
+        Ok(ScriptKill::NotBusy) | Err(_) => return,
+    };
     let now = link.now();
-    let news = link.state.lock().service.note_script(outcome, now);
-    if news {
+    let is_new = link.state.lock().service.note_script(cause, now);
+    if is_new {
+        tracing::warn!(outcome = event.means().0, "a member was busy with a script");
+        // Without a receiver the session has ended.
+        let _ = link.shared.events.send(event);
+    }
+    if link.is_stuck() {
         link.announce();
     }
 }

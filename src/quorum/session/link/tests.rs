@@ -118,7 +118,7 @@ fn shared(clocks: Arc<ClockGuard>) -> Shared {
     let agreement = SharedAgreement::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
     let (quorum, announcements) = (ObjectRef::new("main").within("locks"), broadcast::channel(64).0);
     let (machine, alarm) = (Arc::new(SystemClock).into(), Alarm::default());
-    Shared { machine, clocks, agreement, alarm, quorum, announcements }
+    Shared { machine, clocks, agreement, alarm, quorum, announcements, events: broadcast::channel(64).0 }
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkState) -> bool) -> LinkState {

@@ -258,25 +258,18 @@ pub(super) fn busy(mut client: MultiplexedConnection, script: &'static str) {
     tokio::spawn(async move { redis::cmd("EVAL").arg(script).arg(1).arg("shop/k").exec_async(&mut client).await });
 }
 
-async fn until_script(link: &MemberLink) -> ScriptNews {
-    let told = async {
-        loop {
-            if let Some(news) = link.take_script_news() {
-                return news;
-            }
-            assert!(link.answers(), "a busy member is alive");
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, told).await.expect("the script is noticed")
+async fn next_event(events: &mut broadcast::Receiver<QuorumEvent>) -> QuorumEvent {
+    tokio::time::timeout(PATIENCE, events.recv()).await.expect("the script is noticed").unwrap()
 }
 
 #[tokio::test]
 async fn a_script_that_keeps_a_member_busy_is_ended() {
     let (member, link, _end, auth) = led().await;
+    let mut events = link.shared.events.subscribe();
     busy(client(&member, &auth).await, "while true do end");
-    assert_eq!(until_script(&link).await, ScriptNews::Killed);
-    assert_eq!(link.take_script_news(), None, "returned once");
+    assert_eq!(next_event(&mut events).await, QuorumEvent::ScriptKilled { member: "main-0".into() });
+    assert!(link.answers(), "a busy member is alive");
+    assert!(events.is_empty(), "one Event");
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     assert!(vote(&link, &run_id, "k").await.is_some(), "it votes again");
 }
@@ -284,8 +277,10 @@ async fn a_script_that_keeps_a_member_busy_is_ended() {
 #[tokio::test]
 async fn a_script_that_has_written_cannot_be_ended_and_is_reported() {
     let (member, link, _end, auth) = led().await;
+    let mut events = link.shared.events.subscribe();
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
-    assert_eq!(until_script(&link).await, ScriptNews::Unkillable);
+    let unkillable = QuorumEvent::ScriptUnkillable { member: "main-0".into(), pod: "main-0-0".into() };
+    assert_eq!(next_event(&mut events).await, unkillable);
     sleep(3 * PROBE_PERIOD).await;
     assert!(link.answers(), "a busy process is alive");
 }
