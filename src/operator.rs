@@ -290,7 +290,7 @@ async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Te
     let creation = async {
         while let Err(error) = quorum::ensure_default_quorum(client, &args.default_quorum, default, installation).await
         {
-            tracing::warn!(error = &error as &dyn std::error::Error, "default quorum not created yet");
+            tracing::warn!(error = &*error as &dyn std::error::Error, "default quorum not created yet");
             tokio::time::sleep(DEFAULT_QUORUM_RETRY).await;
         }
     };

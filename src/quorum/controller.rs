@@ -61,7 +61,7 @@ use observe::Observer;
 use owned::Owned;
 use snapshot::Sources;
 
-pub use default::{DefaultQuorumError, ensure_default_quorum};
+pub use default::ensure_default_quorum;
 pub use locks::HeldVotes;
 
 /// The pause after a conflict: another write, or an older state of ours, reached the API server first.

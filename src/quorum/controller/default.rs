@@ -1,22 +1,12 @@
 //! The default quorum, made by the operator from a chart value: so `helm uninstall` cannot take it, and its locks, along.
 
+use anyhow::Context;
 use kube::api::PostParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt};
 
 use crate::api::requests::{RequestError, request};
 use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
-
-/// Why the default quorum could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum DefaultQuorumError {
-    /// The chart value is not a valid specification.
-    #[error("the specification of the default quorum is not valid")]
-    Spec(#[source] serde_json::Error),
-    /// The API server refused it, or did not answer.
-    #[error("the API server did not create the default quorum")]
-    Api(#[source] RequestError),
-}
 
 /// Creates the quorum for this installation, if there is none of that name.
 ///
@@ -29,21 +19,20 @@ pub async fn ensure_default_quorum(
     spec_json: &str,
     wanted: &ObjectRef<RedisQuorum>,
     installation: &str,
-) -> Result<(), DefaultQuorumError> {
+) -> anyhow::Result<()> {
     let (name, namespace) = (wanted.name.as_str(), wanted.namespace.as_deref().unwrap_or_default());
-    let mut quorum = default_quorum(spec_json, name, namespace).map_err(DefaultQuorumError::Spec)?;
+    let mut quorum =
+        default_quorum(spec_json, name, namespace).context("the specification of the default quorum is not valid")?;
     installation.clone_into(&mut quorum.spec.installation);
     let api: Api<RedisQuorum> = Api::namespaced(client.clone(), namespace);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match request(api.create(&params, &quorum)).await {
-        Ok(_) => {
-            tracing::info!(namespace, name, "created the default quorum");
-            Ok(())
-        }
+        Ok(_) => tracing::info!(namespace, name, "created the default quorum"),
         // It exists.
-        Err(RequestError::Conflict) => Ok(()),
-        Err(error) => Err(DefaultQuorumError::Api(error)),
+        Err(RequestError::Conflict) => {}
+        Err(error) => return Err(error).context("the API server did not create the default quorum"),
     }
+    Ok(())
 }
 
 fn default_quorum(spec_json: &str, name: &str, namespace: &str) -> Result<RedisQuorum, serde_json::Error> {

@@ -293,6 +293,6 @@ fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {
     if !name_ok {
         return Err(Invalid::ClientName(client.name.clone()));
     }
-    let key_prefix = KeyPrefix::parse(&client.key_prefix).map_err(|_| Invalid::KeyPrefix(client.name.clone()))?;
+    let key_prefix = KeyPrefix::parse(&client.key_prefix).ok_or_else(|| Invalid::KeyPrefix(client.name.clone()))?;
     Ok(ClientPlan { name: client.name.clone(), namespace: client.namespace.clone(), key_prefix, access: client.access })
 }

@@ -43,7 +43,7 @@ impl Server {
     /// Starts it at `ip` with the users of the member `name`, and opens them.
     pub(crate) async fn start(ip: &str, name: &str, namespace: &str, auth: &Auth) -> anyhow::Result<Self> {
         let (locker, outside) = (UserRule::locker_name(EPOCH), UserRule::client_name("outside", EPOCH));
-        let prefix = KeyPrefix::parse(&format!("{namespace}/"))?;
+        let prefix = KeyPrefix::parse(&format!("{namespace}/")).context("a key prefix")?;
         let password = auth.password(name, &outside);
         let users = [
             UserRule::locker(EPOCH, &auth.password(name, &locker)),
