@@ -25,6 +25,14 @@ pub fn held_on(quorum: Option<&str>) -> String {
     format!("held on {}", quorum.unwrap_or_default())
 }
 
+/// The key of the pods with any leader label.
+pub const LABELLED: &str = "labelled";
+
+/// The key of the pods with the leader label of this lock.
+pub fn labelled(namespace: &str, lock: &str) -> String {
+    format!("labelled {namespace}/{lock}")
+}
+
 /// The key of the elections with this Lease.
 pub fn lease(namespace: &str, lease: &str) -> String {
     format!("lease {namespace}/{lease}")

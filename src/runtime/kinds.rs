@@ -18,7 +18,7 @@ use super::cache::Kind;
 use super::keys::{self, JOB_UID_LABEL};
 use crate::api::conditions::beginning;
 use crate::api::lenient::Unreadable;
-use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, MEMBER_LABEL, RedisQuorum};
+use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, LEADER_LABEL_PREFIX, MEMBER_LABEL, RedisQuorum};
 
 /// A part of the names of all labels and annotations of this operator.
 const OURS: &str = "redlock-operator.io/";
@@ -132,9 +132,15 @@ impl Kind for Pod {
     }
 
     fn keys(&self) -> Vec<String> {
+        let namespace = self.namespace().unwrap_or_default();
         let owners = [self.metadata.uid.as_ref(), self.labels().get(JOB_UID_LABEL)];
-        let owners = owners.into_iter().flatten().map(|uid| keys::owner(uid));
-        owners.chain([keys::namespace(&self.namespace().unwrap_or_default())]).collect()
+        let mut found: Vec<_> = owners.into_iter().flatten().map(|uid| keys::owner(uid)).collect();
+        let leads = self.labels().keys().filter_map(|label| label.strip_prefix(LEADER_LABEL_PREFIX));
+        let labelled: Vec<_> = leads.map(|lock| keys::labelled(&namespace, lock)).collect();
+        found.extend((!labelled.is_empty()).then(|| keys::LABELLED.to_owned()));
+        found.extend(labelled);
+        found.push(keys::namespace(&namespace));
+        found
     }
 
     /// The evidence for the end of the containers, and the Job and hold of the pod.

@@ -175,15 +175,8 @@ fn job_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<Dist
 
 /// The locks that a change of a pod concerns.
 fn pod_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let pods = &leader.context.pods;
-    let news = pods.news();
-    // The subscription begins before this list of pods, so no change is lost.
-    pods.all().iter().for_each(|pod| leader.labels.observe(pod));
-    let leader = leader.clone();
-    news.flat_map(move |change| {
-        leader.labels.observe(change.object());
-        stream::iter(leader.peers.index.pod_changed(change.object()))
-    })
+    let peers = leader.peers.clone();
+    leader.context.pods.news().flat_map(move |change| stream::iter(peers.index.pod_changed(change.object())))
 }
 
 #[cfg(test)]

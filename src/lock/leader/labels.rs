@@ -3,7 +3,7 @@
 //! No pod has it while the election has no leader, when `leaderLabel` is false, or after the election was deleted. The leader removes any
 //! other label, whichever client set it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::lock_store::LockStore;
@@ -24,6 +23,7 @@ use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::is_unconfirmed;
 use crate::runtime::cache::{Cache, Guarded};
 use crate::runtime::context::Context;
+use crate::runtime::keys;
 use crate::runtime::scope::Scope;
 
 /// How often the leader checks for labels that no election wants.
@@ -35,22 +35,15 @@ const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-co
 /// A number that no other program is likely to set. It marks the operator's annotation.
 const LEADERS_COST: &str = "1000001";
 
-/// The pods with leader labels by the watch, and a client to change the labels.
+/// The pods by the watch, and a client to change their leader labels.
 pub(super) struct Labels {
     client: Client,
     pods: Cache<Pod>,
-    labelled_pods: LabelledPods,
 }
 
 impl Labels {
-    /// No label is observed yet.
     pub(super) fn new(context: &Context) -> Self {
-        Self { client: context.client.clone(), pods: context.pods.clone(), labelled_pods: LabelledPods::default() }
-    }
-
-    /// Records the leader labels of a pod.
-    pub(super) fn observe(&self, pod: &Pod) {
-        self.labelled_pods.observe(pod);
+        Self { client: context.client.clone(), pods: context.pods.clone() }
     }
 
     /// Sets the label on the leader's pod and clears it on other pods, unless the cache has this state.
@@ -75,7 +68,19 @@ impl Labels {
     }
 
     fn labelled(&self, name: &Name) -> Vec<Arc<Pod>> {
-        self.labelled_pods.of(name, |pod| self.pods.named(&name.0, pod))
+        self.pods.under(&keys::labelled(&name.0, &name.1))
+    }
+
+    /// The locks whose leader label a pod has.
+    fn names(&self) -> BTreeSet<Name> {
+        let labelled = self.pods.under(keys::LABELLED);
+        let names = labelled.iter().flat_map(|pod| {
+            let namespace = pod.namespace().unwrap_or_default();
+            pod.labels()
+                .keys()
+                .filter_map(move |label| Some((namespace.clone(), label.strip_prefix(LEADER_LABEL_PREFIX)?.to_owned())))
+        });
+        names.collect()
     }
 }
 
@@ -85,7 +90,7 @@ impl Labels {
 pub(super) async fn correct_all(labels: &Labels, store: &LockStore, peers: &Peers, scope: &Scope) {
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        for name in labels.labelled_pods.names().into_iter().filter(|name| scope.contains(&name.0)) {
+        for name in labels.names().into_iter().filter(|name| scope.contains(&name.0)) {
             if let Err(error) = correct_label(&name, &labels.labelled(&name), store, peers).await {
                 tracing::debug!(lock = ?name, error = &error as &dyn std::error::Error, "leader label not corrected yet");
             }
@@ -207,48 +212,6 @@ fn deletion_cost(pod: &ObjectMeta, lock: &str, leads: bool) -> Option<Value> {
 /// Namespace and name of a lock, which need not exist.
 pub(super) type Name = (String, String);
 
-/// Observed pods with leader labels, so that the leader need not search all pods.
-///
-/// A pod can have lost its label since, so each use checks the cache of pods.
-#[derive(Debug, Default)]
-struct LabelledPods(Mutex<HashMap<Name, BTreeSet<String>>>);
-
-impl LabelledPods {
-    /// Records the leader labels of a pod.
-    fn observe(&self, pod: &Pod) {
-        for label in pod.labels().keys() {
-            if let Some(lock) = label.strip_prefix(LEADER_LABEL_PREFIX) {
-                let name = (pod.namespace().unwrap_or_default(), lock.to_owned());
-                self.0.lock().entry(name).or_default().insert(pod.name_any());
-            }
-        }
-    }
-
-    /// The pods with the label of this lock. `pod` returns the cached pod of a name.
-    fn of(&self, name: &Name, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Vec<Arc<Pod>> {
-        let mut table = self.0.lock();
-        let Some(names) = table.get_mut(name) else { return Vec::new() };
-        let label = leader_label(&name.1);
-        let mut labelled = Vec::new();
-        names.retain(|name| match pod(name).filter(|pod| pod.labels().contains_key(&label)) {
-            Some(pod) => {
-                labelled.push(pod);
-                true
-            }
-            None => false,
-        });
-        if names.is_empty() {
-            table.remove(name);
-        }
-        labelled
-    }
-
-    /// The locks with observed labels.
-    fn names(&self) -> Vec<Name> {
-        self.0.lock().keys().cloned().collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use hyper::http::Method;
@@ -310,7 +273,9 @@ mod tests {
 
     #[test]
     fn only_the_value_true_makes_a_leader() {
-        let with = |value: &str| pod("a-0", json!({leader_label("app"): value}));
+        let with = |value: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"labels": {leader_label("app"): value}}})).unwrap()
+        };
         assert!(is_set(&with("true"), "app") && !is_set(&with("false"), "app") && !is_set(&with("true"), "other"));
     }
 
@@ -326,25 +291,5 @@ mod tests {
         assert_eq!(wanted(&lock(true, held.clone())), Some(("a-0", "u")));
         assert_eq!(wanted(&lock(false, held)), None);
         assert_eq!(wanted(&lock(true, json!({"transitions": 1}))), None);
-    }
-
-    fn pod(name: &str, labels: Value) -> Arc<Pod> {
-        let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels}});
-        Arc::new(serde_json::from_value(pod).unwrap())
-    }
-
-    #[test]
-    fn labelled_pods_are_indexed_and_forgotten_without_the_label() {
-        let labelled_pods = LabelledPods::default();
-        let pod_with_label = pod("a-0", json!({"leader.redlock-operator.io/app": "true", "app": "a"}));
-        labelled_pods.observe(&pod_with_label);
-        labelled_pods.observe(&pod("a-1", json!({"app": "a"})));
-        let name: Name = ("ns".into(), "app".into());
-        assert_eq!(labelled_pods.names().as_slice(), std::slice::from_ref(&name));
-        let found = labelled_pods.of(&name, |asked| (asked == "a-0").then(|| pod_with_label.clone()));
-        assert_eq!(found.len(), 1);
-        assert!(labelled_pods.of(&("other".into(), "app".into()), |_| Some(pod_with_label.clone())).is_empty());
-        assert!(labelled_pods.of(&name, |asked| Some(pod(asked, json!({"app": "a"})))).is_empty());
-        assert!(labelled_pods.names().is_empty());
     }
 }
