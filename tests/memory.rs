@@ -95,7 +95,7 @@ async fn child() {
     let service = tower::service_fn(move |request| answer(request, number));
     let api = Api::<Guarded<DistributedLock>>::all(Client::new(service, "default"));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let (cache, follow) = Cache::new(api, &clock, watcher::Config::default());
+    let (cache, follow) = Cache::new(vec![(None, api)], &clock, watcher::Config::default());
     let following = tokio::spawn(follow);
     assert!(tokio::time::timeout(Duration::from_secs(120), cache.ready()).await.unwrap());
     assert_eq!((cache.all().len(), cache.unreadable().len()), (number, 0));

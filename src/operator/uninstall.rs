@@ -89,7 +89,7 @@ impl Installation {
         K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
         let mut all = Vec::new();
-        for api in scope.apis::<Guarded<K>>(&self.client) {
+        for (_, api) in scope.apis::<Guarded<K>>(&self.client) {
             match api.list(&ListParams::default()).await {
                 Ok(objects) => all.extend(objects),
                 // The kind was deleted, with all its objects.

@@ -11,19 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{Stream, StreamExt, stream};
-use k8s_openapi::NamespaceResourceScope;
+use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
 use self::departed::Departed;
 use self::follower::Follower;
-use super::scope::Scope;
 use crate::api::lenient::Unreadable;
 use crate::api::watches::{Reconnect, WATCH_SECONDS};
 use crate::time::Clock;
@@ -76,34 +74,13 @@ pub struct Cache<K: Kind> {
 impl<K: Kind> Cache<K> {
     /// An empty cache, and the future that keeps it current until it is dropped.
     ///
-    /// The cache keeps unreadable objects separately (see [`Guarded`]).
+    /// It watches each of these APIs, with its namespace or in all namespaces. It keeps unreadable objects separately (see [`Guarded`]).
     pub fn new(
-        api: Api<Guarded<K>>,
-        clock: &Arc<dyn Clock>,
-        config: watcher::Config,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>) {
-        Self::following(vec![(None, api)], clock.clone(), config)
-    }
-
-    /// Like [`Cache::new`], for the namespaces in scope.
-    pub fn scoped(
-        client: &Client,
-        scope: &Scope,
-        clock: &Arc<dyn Clock>,
-        config: watcher::Config,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>)
-    where
-        K: Resource<Scope = NamespaceResourceScope>,
-    {
-        let watched = scope.namespaces().into_iter().zip(scope.apis::<Guarded<K>>(client)).collect();
-        Self::following(watched, clock.clone(), config)
-    }
-
-    fn following(
         watched: Vec<(Option<String>, Api<Guarded<K>>)>,
-        clock: Arc<dyn Clock>,
+        clock: &Arc<dyn Clock>,
         config: watcher::Config,
     ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>) {
+        let clock = clock.clone();
         let (namespaces, apis): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
         let (cache, mut follower) = Self::unfilled(namespaces);
         let interruptions = cache.interruptions.clone();
@@ -243,7 +220,7 @@ mod tests {
             "message": "no", "reason": "Forbidden", "code": 403});
         let api = Api::<Guarded<Namespace>>::all(fake_api::client(move |_request| (403, status.clone())));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (cache, follow) = Cache::new(api, &clock, watcher::Config::default());
+        let (cache, follow) = Cache::new(vec![(None, api)], &clock, watcher::Config::default());
         assert_eq!(cache.interruptions(), 0);
         assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
         assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());

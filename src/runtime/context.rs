@@ -96,13 +96,13 @@ impl Context {
         let around = locks.with(quorums, &replica.namespace);
         let any = watcher::Config::default;
         let served = locks.fields().map_or_else(any, |fields| any().fields(&fields));
-        let (pods, follow_pods) = Cache::scoped(&client, &around, &clock, any());
-        let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), &clock, any());
-        let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), &clock, any());
+        let (pods, follow_pods) = Cache::new(around.apis(&client), &clock, any());
+        let (nodes, follow_nodes) = Cache::new(vec![(None, Api::all(client.clone()))], &clock, any());
+        let (namespaces, follow_namespaces) = Cache::new(vec![(None, Api::all(client.clone()))], &clock, any());
         // This includes quorums in left-out namespaces. The message of a lock on such a quorum says that another installation serves it.
-        let (quorums, follow_quorums) = Cache::scoped(&client, quorums, &clock, any());
-        let (locks, follow_locks) = Cache::scoped(&client, locks, &clock, served.clone());
-        let jobs = replica.settings.jobs.then(|| Cache::scoped(&client, &replica.settings.locks, &clock, served));
+        let (quorums, follow_quorums) = Cache::new(quorums.apis(&client), &clock, any());
+        let (locks, follow_locks) = Cache::new(locks.apis(&client), &clock, served.clone());
+        let jobs = replica.settings.jobs.then(|| Cache::new(replica.settings.locks.apis(&client), &clock, served));
         let (jobs, follow_jobs) = jobs.unzip();
         let default_quorum = Arc::new(Mutex::new(replica.settings.default_quorum.clone()));
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };

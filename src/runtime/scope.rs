@@ -49,23 +49,16 @@ impl Scope {
         }
     }
 
-    /// The APIs of a kind: one for the whole cluster, or one for each namespace.
-    pub fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
+    /// The APIs of a kind: one for the whole cluster without a namespace, or one for each namespace.
+    pub fn apis<K>(&self, client: &Client) -> Vec<(Option<String>, Api<K>)>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         match self {
-            Self::AllBut(_) => vec![Api::all(client.clone())],
-            Self::Only(named) => named.iter().map(|name| Api::namespaced(client.clone(), name)).collect(),
-        }
-    }
-
-    /// The namespaces of [`Scope::apis`]. `None` means the whole cluster.
-    #[must_use]
-    pub fn namespaces(&self) -> Vec<Option<String>> {
-        match self {
-            Self::AllBut(_) => vec![None],
-            Self::Only(named) => named.iter().cloned().map(Some).collect(),
+            Self::AllBut(_) => vec![(None, Api::all(client.clone()))],
+            Self::Only(named) => {
+                named.iter().map(|name| (Some(name.clone()), Api::namespaced(client.clone(), name))).collect()
+            }
         }
     }
 

@@ -49,10 +49,10 @@ impl Owned {
     pub(super) fn new(context: &Context) -> (Self, impl Future<Output = ()> + Send + 'static + use<>) {
         let (client, scope, clock) = (&context.client, &context.replica.settings.quorums, &context.clock);
         let ours = || watcher::Config::default().labels(QUORUM_LABEL);
-        let (stateful_sets, follow_stateful_sets) = Cache::scoped(client, scope, clock, ours());
-        let (services, follow_services) = Cache::scoped(client, scope, clock, ours());
-        let (budgets, follow_budgets) = Cache::scoped(client, scope, clock, ours());
-        let (policies, follow_policies) = Cache::scoped(client, scope, clock, ours());
+        let (stateful_sets, follow_stateful_sets) = Cache::new(scope.apis(client), clock, ours());
+        let (services, follow_services) = Cache::new(scope.apis(client), clock, ours());
+        let (budgets, follow_budgets) = Cache::new(scope.apis(client), clock, ours());
+        let (policies, follow_policies) = Cache::new(scope.apis(client), clock, ours());
         let follow = async move {
             tokio::join!(follow_stateful_sets, follow_services, follow_budgets, follow_policies);
         };
