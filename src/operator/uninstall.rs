@@ -43,11 +43,9 @@ pub struct UninstallArgs {
 }
 
 /// The installation that is removed.
-struct Installation {
-    client: Client,
-    name: String,
-    locks: Scope,
-    quorums: Scope,
+struct Installation<'a> {
+    client: &'a Client,
+    scopes: &'a Scopes,
 }
 
 /// Refuses while locks are held. Otherwise it stops the operator, and removes its finalizers.
@@ -56,12 +54,7 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
 }
 
 async fn uninstall(client: &Client, args: &UninstallArgs) -> anyhow::Result<()> {
-    let installation = Installation {
-        client: client.clone(),
-        name: args.scopes.installation.clone(),
-        locks: args.scopes.locks(),
-        quorums: args.scopes.quorums(),
-    };
+    let installation = Installation { client, scopes: &args.scopes };
     installation.refuse_if_held().await?;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.namespace);
     let Some(deployment) = deployments.get_opt(&args.deployment).await? else { return installation.clear().await };
@@ -73,7 +66,7 @@ async fn uninstall(client: &Client, args: &UninstallArgs) -> anyhow::Result<()> 
     removed
 }
 
-impl Installation {
+impl Installation<'_> {
     /// Stops the operator and removes its finalizers, unless it granted a lock while it was stopping.
     async fn stop_and_clear(&self, deployments: &Api<Deployment>, deployment: &Deployment) -> anyhow::Result<()> {
         scale(deployments, deployment, Some(0)).await?;
@@ -84,12 +77,12 @@ impl Installation {
         self.clear().await
     }
 
-    async fn all<K>(&self, scope: &Scope) -> anyhow::Result<Vec<Guarded<K>>>
+    async fn all<K>(&self, scope: Scope) -> anyhow::Result<Vec<Guarded<K>>>
     where
         K: Kind + Resource<Scope = NamespaceResourceScope>,
     {
         let mut all = Vec::new();
-        for (_, api) in scope.apis::<Guarded<K>>(&self.client) {
+        for (_, api) in scope.apis::<Guarded<K>>(self.client) {
             match api.list(&ListParams::default()).await {
                 Ok(objects) => all.extend(objects),
                 // The kind was deleted, with all its objects.
@@ -105,13 +98,13 @@ impl Installation {
     ///
     /// These quorums and the locks on them do not belong to this installation.
     async fn others(&self) -> anyhow::Result<HashSet<String>> {
-        let quorums = self.all::<RedisQuorum>(&self.quorums).await?;
-        let of_others = quorums.iter().filter(|quorum| installation(quorum) != self.name);
+        let quorums = self.all::<RedisQuorum>(self.scopes.quorums()).await?;
+        let of_others = quorums.iter().filter(|quorum| installation(quorum) != self.scopes.installation);
         Ok(of_others.filter_map(ResourceExt::uid).collect())
     }
 
     async fn refuse_if_held(&self) -> anyhow::Result<()> {
-        let (locks, others) = (self.all::<DistributedLock>(&self.locks).await?, self.others().await?);
+        let (locks, others) = (self.all::<DistributedLock>(self.scopes.locks()).await?, self.others().await?);
         let held: Vec<_> = locks
             .iter()
             .filter(|lock| held_on(lock).is_some_and(|quorum| quorum.is_none_or(|uid| !others.contains(&uid))))
@@ -132,12 +125,12 @@ impl Installation {
     /// Removes our finalizers, which would block the deletion of the objects.
     async fn clear(&self) -> anyhow::Result<()> {
         let others = self.others().await?;
-        for lock in self.all::<DistributedLock>(&self.locks).await? {
+        for lock in self.all::<DistributedLock>(self.scopes.locks()).await? {
             if held_on(&lock).flatten().is_none_or(|quorum| !others.contains(&quorum)) {
                 self.clear_finalizer(&lock, LOCK_FINALIZER).await?;
             }
         }
-        for quorum in self.all::<RedisQuorum>(&self.quorums).await? {
+        for quorum in self.all::<RedisQuorum>(self.scopes.quorums()).await? {
             if quorum.uid().is_none_or(|uid| !others.contains(&uid)) {
                 self.clear_finalizer(&quorum, QUORUM_FINALIZER).await?;
             }
