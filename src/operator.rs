@@ -97,32 +97,20 @@ fn log_start(args: &OperatorArgs) {
     );
 }
 
-/// A token that SIGTERM and SIGINT cancel.
-#[cfg(unix)]
+/// A token that SIGTERM and SIGINT cancel, on Windows Ctrl-C.
 fn terminated() -> anyhow::Result<CancellationToken> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    #[cfg(unix)]
+    let signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    #[cfg(windows)]
+    let signals = [tokio::signal::windows::ctrl_c()?];
     let terminated = CancellationToken::new();
-    let tell = terminated.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tell.cancel();
-    });
-    Ok(terminated)
-}
-
-/// A token that Ctrl-C cancels.
-#[cfg(windows)]
-fn terminated() -> anyhow::Result<CancellationToken> {
-    let mut interrupt = tokio::signal::windows::ctrl_c()?;
-    let terminated = CancellationToken::new();
-    let tell = terminated.clone();
-    tokio::spawn(async move {
-        interrupt.recv().await;
-        tell.cancel();
-    });
+    for mut signal in signals {
+        let tell = terminated.clone();
+        tokio::spawn(async move {
+            signal.recv().await;
+            tell.cancel();
+        });
+    }
     Ok(terminated)
 }
 
