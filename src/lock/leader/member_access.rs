@@ -36,11 +36,6 @@ impl MemberAccess {
         self.context.clock.boottime()
     }
 
-    /// Whether the quorum object with this UID exists.
-    pub(super) fn exists(&self, quorum: &HeldQuorum) -> bool {
-        location::exists(&self.context, quorum)
-    }
-
     /// The session with the quorum object of this UID.
     pub(super) fn session(&self, quorum: &HeldQuorum) -> Option<Arc<QuorumSession>> {
         location::session(&self.sessions, quorum)

@@ -13,7 +13,7 @@ use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::replica::access::{self, Access};
-use crate::lock::replica::holder;
+use crate::lock::replica::{holder, location};
 use crate::time::Boottime;
 
 /// The quorum and the key of a lock, if the limit of its namespace admits the lock.
@@ -69,7 +69,7 @@ fn hold_input(leader: &LeaderContext, lock: &DistributedLock, now: Boottime) -> 
     let idle = || leader.leases.idle(lock).filter(|_| holder::has_another_candidate(context, lock));
     Some(HoldInput {
         verdict: holder::verdict(context, lock, unhealthy.or_else(idle).as_ref()),
-        quorum_exists: record.as_ref().is_some_and(|record| members.exists(&record.quorum)),
+        quorum_exists: record.as_ref().is_some_and(|record| location::exists(context, &record.quorum)),
         rejoin_delay: match record {
             Some(_) => session.and_then(|session| session.rejoin_delay()),
             None => Some(members.longest_rejoin_delay()),

@@ -14,6 +14,7 @@ use crate::api::conditions::{HeldReason, LockCondition, transition_time};
 use crate::api::{DistributedLock, Election, MilliTime, PRIORITY_ANNOTATION, PastHold, Preference};
 use crate::evidence;
 use crate::evidence::obstacle::obstacle;
+use crate::quorum::model::lookup::full_name;
 use crate::time::UnixMillis;
 
 /// The annotation by which `kubectl` finds the main container of a pod.
@@ -250,11 +251,6 @@ fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> 
         Some(name) => Err(Ineligible::NoContainer { pod: full_name(pod), container: name.to_owned() }),
         None => Err(Ineligible::WhichContainer { pod: full_name(pod), containers: names.join(", ") }),
     }
-}
-
-/// `namespace/name` for messages.
-fn full_name(pod: &Pod) -> String {
-    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ fn pod(name: &str, created: &str, ready: &str, containers: &[&str]) -> Pod {
         })
         .collect();
     serde_json::from_value(json!({
-        "metadata": {"name": name, "uid": name, "creationTimestamp": created},
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created},
         "spec": {"containers": specs},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": statuses}
     }))
@@ -23,7 +23,7 @@ fn pod(name: &str, created: &str, ready: &str, containers: &[&str]) -> Pod {
 fn a_pod_that_is_not_ready_may_be_bound_but_not_elected() {
     let pod = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
     assert!(bound(&pod, None).is_ok());
-    assert_eq!(electable(&pod, None), Err(Ineligible::NotReady { pod: "/a-0".into() }));
+    assert_eq!(electable(&pod, None), Err(Ineligible::NotReady { pod: "ns/a-0".into() }));
 }
 
 #[test]
@@ -42,13 +42,13 @@ fn a_pod_that_does_not_run_is_named_with_its_cause() {
     };
     let waits = with(json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "", "imageID": "",
         "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]}));
-    assert_eq!(waits, "Pod /a-0 does not run: container app waits, ErrImagePull: not found");
+    assert_eq!(waits, "Pod ns/a-0 does not run: container app waits, ErrImagePull: not found");
     let created = with(json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "", "imageID": "",
             "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]}));
-    assert_eq!(created, "Container app of pod /a-0 has not started yet");
+    assert_eq!(created, "Container app of pod ns/a-0 has not started yet");
     let unscheduled = with(json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": "0/3 nodes are available"}]}));
-    assert_eq!(unscheduled, "Pod /a-0 does not run: Unschedulable: 0/3 nodes are available");
+    assert_eq!(unscheduled, "Pod ns/a-0 does not run: Unschedulable: 0/3 nodes are available");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_candidate_on_a_cordoned_node_comes_last_and_is_still_one() {
 fn a_pod_that_some_controller_marks_as_ended_is_no_candidate() {
     let mut failed = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
     failed.status.as_mut().unwrap().phase = Some("Failed".into());
-    assert_eq!(electable(&failed, None), Err(Ineligible::Ended { pod: "/a-0".into(), phase: "Failed".into() }));
+    assert_eq!(electable(&failed, None), Err(Ineligible::Ended { pod: "ns/a-0".into(), phase: "Failed".into() }));
 }
 
 #[test]
