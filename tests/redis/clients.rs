@@ -295,7 +295,7 @@ async fn clients_of_other_languages_and_the_operator_exclude_another() {
         quorum.is_empty().await;
 
         let ours = fresh_value();
-        quorum.granted(&key, &ours).await;
+        quorum.granted_everywhere(&key, &ours).await;
         for speaker in &mut speakers {
             speaker.go(dialect.taken).await;
             speaker.go(dialect.release_others).await;

@@ -113,7 +113,7 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
     let (key, value, nonce) = (format!("{PREFIX}job"), fresh_value(), Nonce::random());
     await_reading(&reader, &key, &value, Reading::NotHeld).await;
     let before = SystemClock.boottime();
-    let grant = quorum.granted(&key, &value).await;
+    let grant = quorum.granted_everywhere(&key, &value).await;
     let Reading::Held { value: reported, valid_until } = reading_of(&reader, &key, &value).await else {
         panic!("not held")
     };
@@ -173,7 +173,7 @@ async fn a_reader_needs_both_lists_while_the_members_change() {
     joint.insert("urls".into(), format!("{old}{}", urls(&name, &joining)).into_bytes());
     joint.insert("quorum".into(), b"3".to_vec());
     joint.insert("formerUrls".into(), old.into_bytes());
-    quorum.granted(&key, &value).await;
+    quorum.granted_everywhere(&key, &value).await;
     assert!(matches!(reading_of(&reader, &key, &value).await, Reading::Held { .. }));
     reader.update(&joint).unwrap();
     // The joining members are fenced, and refuse the reader. Three of five and three of three members are left.

@@ -109,6 +109,18 @@ impl Quorum {
         }
     }
 
+    /// Acquires a lock, and waits until every server has its key.
+    ///
+    /// The grant itself needs only a majority.
+    pub(crate) async fn granted_everywhere(&self, key: &str, value: &LockValue) -> Grant {
+        let grant = self.granted(key, value).await;
+        for (index, server) in self.servers.iter().enumerate() {
+            let has_key = async || server.keys().await.iter().any(|(name, _)| name == key);
+            wait_until(&format!("{key} on server {index}"), has_key).await;
+        }
+        grant
+    }
+
     pub(crate) async fn release(&self, key: &str, value: &LockValue) -> usize {
         self.redlock.release(&self.electorate(), &LockKey::new(key), value).await.deleted
     }
