@@ -182,6 +182,26 @@ async fn a_reader_needs_both_lists_while_the_members_change() {
     quorum.servers[0].freeze();
     assert_eq!(reading_of(&reader, &key, &value).await, Reading::Unknown, "two of five");
     quorum.servers[0].thaw();
+    // With the joining members a majority of five has the key without two of the former three.
+    for server in &joining {
+        crate::quorum::open(server).await;
+        assert_eq!(server.admin().await.open(LEADER, &[crate::server::reader()]).await, Ok(GuardedOutcome::Done));
+        let mut locker = server.connect_as(crate::server::locker().name()).await;
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(value.expose()).arg("PX").arg(20_000).exec_async(&mut locker).await.unwrap();
+    }
+    quorum.servers[0].freeze();
+    let owner = Owner::Value(value.clone());
+    wait_until("four of five and two of three", async || {
+        let read = reader.read(key.as_str(), &owner).await;
+        matches!(read.reading, Reading::Held { .. }) && read.failures.len() == 1
+    })
+    .await;
+    quorum.servers[1].freeze();
+    let former = reader.read(key.as_str(), &owner).await;
+    assert_eq!((former.reading, former.failures.len()), (Reading::Unknown, 2), "three of five, but one of three");
+    quorum.servers[0].thaw();
+    quorum.servers[1].thaw();
     // An unreadable Secret changes nothing.
     joint.remove("fenced");
     assert!(reader.update(&joint).is_err());
