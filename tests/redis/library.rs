@@ -150,15 +150,22 @@ async fn a_reader_sees_the_end_of_a_hold_that_nobody_renews() {
     let reader = reading(&quorum).await;
     let (key, value) = (format!("{PREFIX}job"), fresh_value());
     let mut request = crate::quorum::request(&key, &value);
-    request.ttl = Duration::from_millis(600);
+    request.ttl = Duration::from_secs(2);
     let granted = quorum.redlock.acquire(&quorum.electorate(), request).await;
     assert!(matches!(granted, redlock_operator::redlock::Acquire::Granted(_)), "{granted:?}");
-    let mut latest = SystemClock.boottime();
-    while let Reading::Held { valid_until, .. } = reading_of(&reader, &key, &value).await {
-        latest = latest.max(valid_until);
-    }
+    let last_validity = async {
+        let mut latest = None;
+        loop {
+            match reading_of(&reader, &key, &value).await {
+                Reading::Held { valid_until, .. } => latest = latest.max(Some(valid_until)),
+                Reading::NotHeld => return latest,
+                // A busy machine can delay the answers.
+                _ => {}
+            }
+        }
+    };
+    let latest = timeout(TTL, last_validity).await.expect("the hold ends").expect("no reading was Held");
     assert!(SystemClock.boottime() > latest, "a reported validity must end before the keys do");
-    assert_eq!(reading_of(&reader, &key, &value).await, Reading::NotHeld);
 }
 
 #[tokio::test]
