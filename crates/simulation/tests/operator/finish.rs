@@ -259,9 +259,6 @@ impl World {
                 self.oracle.violations.push(what);
             }
         }
-        if !self.plan.settles {
-            return;
-        }
         let wrong = self.unrest();
         self.oracle.violations.extend(wrong.into_iter().map(|what| format!("at the end: {what}")));
     }

@@ -198,8 +198,6 @@ pub(crate) struct Plan {
     pub(crate) long: bool,
     /// Whether a cloud provider runs the machines.
     pub(crate) provider: bool,
-    /// Whether the run must settle, because it lasts long enough.
-    pub(crate) settles: bool,
     /// Whether at the end only a majority of the members, one replica and the API server are healthy.
     pub(crate) core: bool,
     /// The theme of the seed, if it has one.

@@ -271,7 +271,7 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
     let (mut resting, rest) = (0, if plan.habits.wide { LONG_REST } else { REST });
     while world.now < plan.length && resting < rest {
         world.run_until(world.now + 1_000_000);
-        resting = if plan.settles && world.unrest().is_empty() { resting + 1 } else { 0 };
+        resting = if world.unrest().is_empty() { resting + 1 } else { 0 };
     }
     world.finish();
     let logged = logs::taken();

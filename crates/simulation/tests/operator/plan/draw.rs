@@ -48,7 +48,6 @@ impl Plan {
             faults: Vec::new(),
             long,
             provider: rng.percent(50),
-            settles: true,
             core: rng.percent(25),
             habits: theme.map_or(Habits::USUAL, |theme| theme.habits),
             second: theme.map_or(rng.percent(10), |theme| theme.second),
@@ -156,14 +155,11 @@ impl Plan {
     /// Sets how long the end of the run takes to settle.
     pub(super) fn take_time(&mut self) {
         let slow = self.faults.iter().any(|(_, fault)| takes_minutes(fault));
-        self.settles = self.long || self.jobs || !slow;
         self.length = self.calm
-            + if self.settles && slow {
+            + if slow {
                 420_000_000
-            } else if self.settles {
-                30_000_000 + (self.members as u64 + 2) * (self.max_ttl * 1_000 + 10_000_000)
             } else {
-                4_000_000
+                30_000_000 + (self.members as u64 + 2) * (self.max_ttl * 1_000 + 10_000_000)
             };
     }
 
