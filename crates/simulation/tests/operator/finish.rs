@@ -43,7 +43,10 @@ impl World {
         for process in (0..replicas).filter(|process| *process != core) {
             let length = FOR_EVER;
             match hash(self.seed, [41, process as u64]) % 5 {
-                0 => self.kill_process(process, length),
+                0 => {
+                    self.queue.forget_starts(process);
+                    self.kill_process(process, length);
+                }
                 1 | 2 => self.cut_off(process),
                 // A replica without an API server continues to renew the holds in its memory. When a Job has finished,
                 // a leader without members releases its hold, and deletes no key. If both faults are permanent, the key

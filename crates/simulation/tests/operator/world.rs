@@ -109,6 +109,17 @@ impl Queue {
         }
         self.heap.pop().map(|Reverse(next)| (next.at, next.event))
     }
+
+    /// Drops the pending repairs, so that later faults last.
+    pub(crate) fn forget_repairs(&mut self) {
+        self.heap.retain(|Reverse(next)| !matches!(next.event, Event::Healed(_)));
+    }
+
+    /// Drops the pending starts of a process, so that it stays dead.
+    pub(crate) fn forget_starts(&mut self, process: usize) {
+        let starts = |event: &Event| matches!(event, Event::Start { process: of } if *of == process);
+        self.heap.retain(|Reverse(next)| !starts(&next.event));
+    }
 }
 
 /// The state of the whole simulation.
@@ -266,6 +277,7 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
     world.run_until(plan.calm);
     world.heal_all();
     if plan.core {
+        world.queue.forget_repairs();
         world.break_all_but_a_core();
     }
     let (mut resting, rest) = (0, if plan.habits.wide { LONG_REST } else { REST });
