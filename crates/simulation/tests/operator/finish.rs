@@ -1,5 +1,7 @@
 //! The end of a run: a core is healthy again, and everything has to settle within a limit.
 
+use std::collections::BTreeSet;
+
 use redlock_api::{DistributedLock, DistributedLockStatus, RedisQuorum};
 
 use crate::plan::Fault;
@@ -198,6 +200,16 @@ impl World {
                 (0..count).map(|member| format!("{}-{member}", object.name())).filter(|name| waits(name)).collect();
             if object.is_deleting() || !waiting.is_empty() {
                 wrong.push(format!("quorum {} is not ready: {waiting:?} are not admitted", object.name()));
+            }
+            let list = |field: &str| -> BTreeSet<String> {
+                let names = object.value["status"][field].as_array().into_iter().flatten();
+                names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+            };
+            let (voters, former) = (list("voters"), list("formerVoters"));
+            let wanted: BTreeSet<_> = (0..count).map(|member| format!("{}-{member}", object.name())).collect();
+            if !self.plan.core && (voters != wanted || !former.is_empty()) {
+                let name = object.name();
+                wrong.push(format!("the change of quorum {name} has not ended: {former:?} to {voters:?}"));
             }
         }
         wrong
