@@ -102,6 +102,11 @@ impl Process {
         }
     }
 
+    /// Whether this life got SIGTERM.
+    pub(crate) fn is_terminated(&self) -> bool {
+        self.life_now.as_ref().is_some_and(|(.., terminated)| terminated.is_cancelled())
+    }
+
     /// SIGKILL: the process is off the network before any destructor runs.
     pub(crate) fn kill(&mut self) {
         if let Some((runtime, port, _)) = self.life_now.take() {

@@ -248,9 +248,15 @@ impl World {
         }
     }
 
-    /// Handles the end of a process without a signal.
+    /// Handles the end of a process without SIGKILL.
+    ///
+    /// A replica ends only after SIGTERM.
     fn process_ended(&mut self, at: At, process: usize) {
-        self.trace.add(at, format_args!("{} has ended", self.processes[process].name));
+        let name = self.processes[process].name.clone();
+        self.trace.add(at, format_args!("{name} has ended"));
+        if process < self.plan.replicas.len() && !self.processes[process].is_terminated() {
+            self.oracle.violated_once(format!("{name} ended without a signal at {at}"), &format!("end of {name}"));
+        }
         self.processes[process].kill();
         self.process_lost(process);
         self.cut_watches(process, false);
