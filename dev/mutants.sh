@@ -37,8 +37,15 @@ histories() { simulation -- --exact seeds::no_written_history_violates_anything 
 
 unit_test() { cargo test --workspace --locked --quiet --lib -- --exact "$1" >"$LOCAL/mutants/run.log" 2>&1; }
 
-# Print the first seeds of the last run that showed a violation.
-violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '; }
+# Print the first seeds of the last run that showed a violation. Failures of the simulation itself do not show that a rule is missing.
+violated() {
+  awk '
+    /^SEED=[0-9]+.*\[$/ { seed = $1; sub(/:.*/, "", seed); listed = 1; next }
+    /^\]/ { listed = 0 }
+    !listed || seed in found { next }
+    /^ *"(it ended without a result|the simulation panicked|a panic: )/ || /asked for what is not modelled/ { next }
+    /^ *"/ { found[seed]; print seed }' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '
+}
 
 # found SEEDS: succeed and print the seeds if one of the mutant's seeds, or one of the search, shows a violation.
 found() {
