@@ -155,6 +155,7 @@ async fn delete(bench: &Bench, pods: &[String]) -> anyhow::Result<()> {
 async fn report(bench: &Bench, limit: u64, when: &str) -> anyhow::Result<()> {
     let peaks = operators::peak_memory();
     println!("         {when}: memory of the replicas {:?} KiB, {peaks:?} at most", operators::memory());
+    ensure!(peaks.len() >= operators::REPLICAS, "{when}: {} replicas were measured", peaks.len());
     ensure!(peaks.iter().all(|peak| *peak < (limit - PROGRAM) * 1024), "{when}: the replicas took {peaks:?} KiB");
     let restarts = operators::restarts(&bench.cluster).await?;
     ensure!(restarts.iter().all(|(_, restarts)| *restarts == 0), "{when}: containers were restarted: {restarts:?}");
