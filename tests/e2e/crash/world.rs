@@ -142,10 +142,13 @@ impl World {
     /// Checks that the steady lock was held all the time.
     pub(crate) fn check_steady(&self) -> anyhow::Result<()> {
         let versions = self.steady.recorder.versions();
-        let held: Vec<_> = versions.iter().skip_while(|v| !is_held(&v.object)).map(|v| status(&v.object)).collect();
-        let first = held.first().context("never held")?;
-        let lost = held.iter().find(|now| now.fencing_token != first.fencing_token || now.transitions != 1);
-        ensure!(lost.is_none(), "the steady lock was lost: {lost:?}");
+        let mut since = versions.iter().skip_while(|v| !is_held(&v.object));
+        let first = status(&since.next().context("never held")?.object).fencing_token;
+        let lost = since.find(|v| {
+            let now = status(&v.object);
+            v.gone || !is_held(&v.object) || now.fencing_token != first || now.transitions != 1
+        });
+        ensure!(lost.is_none(), "the steady lock was lost: {:?}", lost.map(|v| status(&v.object)));
         Ok(())
     }
 
