@@ -46,7 +46,7 @@ pub(crate) async fn masters_whose_answers_do_not_end_harm_nobody(bench: Bench) -
         .await
 }
 
-pub(crate) async fn masters_that_fall_silent_do_not_move_the_leadership(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn masters_that_fall_silent_move_the_leadership_rarely(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 3).await?;
     let mut addresses = Vec::new();
     for index in 0..3 {

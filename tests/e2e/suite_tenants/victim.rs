@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
+use redlock_operator::time::{Boottime, Clock as _, SystemClock};
 
 use super::shares::measure;
 use crate::{
@@ -26,11 +27,24 @@ const TTL: Duration = Duration::from_secs(3);
 ///
 /// Kubernetes would end a replica with 256 MiB.
 pub(crate) const MEMORY_LIMIT_KIB: u64 = 200 * 1024;
-/// Maximum number of terms during an attack.
+/// The pause after the first change of leadership because of a quorum that no replica reaches.
 ///
-/// If no replica reaches a quorum, the leadership changes immediately, after 10 s, and after another 20 s
-/// (docs/dev/algorithm.md).
-const TERMS_LIMIT: usize = 3;
+/// The pauses double, up to the longest one (docs/dev/algorithm.md).
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// Maximum number of terms that begin within this time.
+///
+/// The first change of leadership is immediate.
+fn most_terms(elapsed: Duration) -> usize {
+    let (mut terms, mut pause, mut next) = (1, FIRST_PAUSE, FIRST_PAUSE);
+    while next <= elapsed {
+        terms += 1;
+        pause = (2 * pause).min(LONGEST_PAUSE);
+        next += pause;
+    }
+    terms
+}
 
 /// The replicas of the operator, from a given time on.
 pub(crate) struct Replicas {
@@ -38,13 +52,15 @@ pub(crate) struct Replicas {
     restarts: Vec<(Option<String>, i32)>,
     leases: Recorder<Lease>,
     term: i32,
+    since: Boottime,
 }
 
 impl Replicas {
     pub(crate) async fn watch(cluster: &Arc<Cluster>) -> anyhow::Result<Self> {
         let leases = operators::watch_leader(cluster).await?;
         let term = operators::current(&leases)?.term;
-        Ok(Self { cluster: cluster.clone(), restarts: operators::restarts(cluster).await?, leases, term })
+        let restarts = operators::restarts(cluster).await?;
+        Ok(Self { cluster: cluster.clone(), restarts, leases, term, since: SystemClock.boottime() })
     }
 
     /// Checks that all replicas are Ready and small, and that none restarted.
@@ -62,7 +78,9 @@ impl Replicas {
         let leases = self.leases.versions();
         let terms = leases.iter().filter_map(|lease| operators::leader_of(&lease.object)).map(|leader| leader.term);
         let later: BTreeSet<_> = terms.filter(|term| *term > self.term).collect();
-        ensure!(later.len() <= TERMS_LIMIT, "the leadership changed {} times", later.len());
+        let elapsed = SystemClock.boottime().since(self.since);
+        let (changes, most) = (later.len(), most_terms(elapsed));
+        ensure!(changes <= most, "the leadership changed {changes} times in {elapsed:?}, at most {most} are permitted");
         Ok(())
     }
 }
