@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
+use redlock_operator::time::Boottime;
 use serde_json::json;
 
 use crate::{
@@ -73,15 +74,24 @@ async fn in_both(one: &Bench, what: impl AsyncFnOnce(&Bench, &Bench) -> anyhow::
 }
 
 /// Checks that the leader ends, and that the other cluster leads with a larger token.
-async fn moves(one: &Bench, first: &Place, second: &mut Place, fault: &str, limit: Duration) -> anyhow::Result<()> {
-    let before = one.now();
+///
+/// `began` is a time before the injection of the fault.
+async fn moves(
+    one: &Bench,
+    first: &Place,
+    second: &mut Place,
+    began: Boottime,
+    (fault, limit): (&str, Duration),
+) -> anyhow::Result<()> {
+    let injected = one.now().since(began);
     let led = token(&second.lock.recorder.last()?.object)?;
     let (followed, gave_up) = tokio::join!(first.program.leads(LONG), second.program.gives_up(LONG));
     followed?;
     gave_up?;
-    let took = one.now().since(before);
+    let took = one.now().since(began);
     one.figures.add(&format!("{fault}: a program in the other cluster leads after"), took);
-    ensure!(took <= limit, "the other cluster leads after {took:?}, expected are at most {limit:?}");
+    let most = injected + limit;
+    ensure!(took <= most, "the other cluster leads after {took:?}, expected are at most {most:?}");
     let next = token(&first.lock.recorder.last()?.object)?;
     ensure!(next > led, "the token does not rise from {led} to {next}");
     check(&[&first.program, &second.program])
@@ -90,8 +100,9 @@ async fn moves(one: &Bench, first: &Place, second: &mut Place, fault: &str, limi
 pub(crate) async fn a_leader_in_two_clusters_follows_when_their_network_is_cut(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
+        let began = one.now();
         let cut = one.cluster.faults.cut_clusters().await?;
-        let moved = moves(one, &first, &mut second, "clusters cut apart", FOLLOWED).await;
+        let moved = moves(one, &first, &mut second, began, ("clusters cut apart", FOLLOWED)).await;
         one.cluster.faults.end(cut).await?;
         moved
     })
@@ -101,11 +112,11 @@ pub(crate) async fn a_leader_in_two_clusters_follows_when_their_network_is_cut(b
 pub(crate) async fn a_leader_in_two_clusters_follows_when_a_cluster_stops(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
-        let faults = &two.cluster.faults;
+        let (began, faults) = (one.now(), &two.cluster.faults);
         faults.stop_api_server().await?;
         faults.cut_node("node1").await?;
         faults.cut_node("node2").await?;
-        moves(one, &first, &mut second, "cluster stopped", FOLLOWED).await
+        moves(one, &first, &mut second, began, ("cluster stopped", FOLLOWED)).await
     })
     .await
 }
@@ -114,8 +125,9 @@ pub(crate) async fn a_leader_elsewhere_follows_when_an_api_server_is_frozen(benc
     in_both(&bench, async |one, two| {
         let (first, mut second) = led_from_the_second(one, two).await?;
         // The published validity ends first, and then the last renewal expires.
+        let began = one.now();
         let frozen = two.cluster.faults.inject(&["apiserver-pause"], &["apiserver-resume"]).await?;
-        let moved = moves(one, &first, &mut second, "API server frozen", FOLLOWED + TTL).await;
+        let moved = moves(one, &first, &mut second, began, ("API server frozen", FOLLOWED + TTL)).await;
         two.cluster.faults.end(frozen).await?;
         moved
     })
