@@ -122,11 +122,15 @@ async fn targets(bench: &Bench) -> anyhow::Result<Vec<Target>> {
 
 /// The attack on all members at once, for [`ATTACK`] seconds.
 ///
-/// It reconnects after a cut.
+/// It reconnects after a cut. It prints the address of each member once, after the first login there.
 fn script(attack: &Attack, targets: &[Target], key: &str) -> String {
-    let mut script = format!("exec >/dev/null 2>&1; trap '' PIPE; key={key}\n");
+    let mut script = format!("exec 4>&1 >/dev/null 2>&1; trap '' PIPE; key={key}\n");
     script.push_str("say() { printf '%s\\r\\n' \"$1\" >&3; }\n");
-    script.push_str("member() {\n    address=$1; login=\"AUTH $2 $3\"\n    while :; do (\n");
+    script.push_str("logs_in() { (\n    exec 3<>\"/dev/tcp/$address/6379\" || exit; say \"$login\"\n");
+    script.push_str("    read -r -t 5 -u 3 answer && [[ $answer == +OK* ]] && echo \"$address\" >&4\n) }\n");
+    // Processes that still run after the end must not hold the output open.
+    script.push_str("member() {\n    address=$1; login=\"AUTH $2 $3\"\n");
+    script.push_str("    until logs_in; do sleep 0.5; done; exec 4>&-\n    while :; do (\n");
     script.push_str("        exec 3<>\"/dev/tcp/$address/6379\" || exit; say \"$login\"\n");
     script.push_str(attack.does);
     script.push_str("\n    ); sleep 0.5; done\n}\n");
@@ -205,7 +209,8 @@ async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
     let mut attacked = manifest(bench, "q", MAX_TTL);
     attacked["spec"]["pod"] = json!({"resources": {"limits": {"cpu": "300m", "memory": "128Mi"}}});
     let quorum = Quorum::ready_as(bench, attacked, MAX_TTL).await?;
-    let script = script(&attack, &targets(bench).await?, &format!("{}/mine", bench.namespace));
+    let targets = targets(bench).await?;
+    let script = script(&attack, &targets, &format!("{}/mine", bench.namespace));
     bench
         .beside("victim-of-a-client", async |other| {
             let victim = Victim::set(other).await?;
@@ -228,7 +233,11 @@ async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
             let suffered = async {
                 let attacked = bench.cluster.faults.beside_the_control_plane(&script);
                 let (attacked, begun, looked) = tokio::join!(attacked, begun, looked);
-                looked.and(begun).and(attacked.map(drop))
+                looked.and(begun)?;
+                let attacked = attacked?;
+                let spared = targets.iter().find(|target| !attacked.lines().any(|line| line == target.address));
+                ensure!(spared.is_none(), "the attack logged in only at {attacked:?}");
+                anyhow::Ok(())
             };
             let (suffered, most) = most_memory(suffered).await?;
             suffered?;
