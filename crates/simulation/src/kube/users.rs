@@ -119,10 +119,12 @@ pub enum DeedKind {
     NamedJob,
     /// A claim with an identity that a pod owns.
     OwnedClaim,
+    /// The membership epoch in the status of a quorum.
+    EditEpoch,
 }
 
 impl DeedKind {
-    /// All kinds except those that need an operator with the Job controller.
+    /// All kinds except those that only some ranges of seeds have.
     pub const ALL: [Self; 33] = [
         Self::Claim,
         Self::PodClaim,

@@ -16,6 +16,7 @@ use crate::users::SHOP;
 use crate::world::World;
 use belief::Belief;
 use choices::Choices;
+use fences::Fences;
 use jobs::Jobs;
 pub(crate) use jobs::has_finished;
 use reach::Reach;
@@ -25,6 +26,7 @@ use times::Times;
 mod belief;
 mod choices;
 mod ends;
+mod fences;
 mod jobs;
 mod labels;
 mod members;
@@ -55,6 +57,10 @@ pub(crate) struct Counts {
     pub(crate) outside: u64,
     pub(crate) terms: u64,
     pub(crate) admissions: u64,
+    /// Number of further admissions of a process.
+    pub(crate) readmissions: u64,
+    /// Number of times that two lists of members came into force.
+    pub(crate) changes: u64,
     pub(crate) released: u64,
     /// Number of Jobs that the operator has started, and suspended.
     pub(crate) jobs_started: u64,
@@ -80,6 +86,7 @@ pub(crate) struct Oracle {
     leads_since: At,
     /// The admitted processes, and the UID of the quorum that admitted each.
     admitted: BTreeMap<String, String>,
+    fences: Fences,
     /// Whether the current writes are those of users.
     pub(crate) by_hand: bool,
     /// Leader labels that users have added, by the pod's UID.
@@ -351,6 +358,7 @@ impl World {
         if entry.change == Change::Deleted && self.oracle.by_hand {
             self.oracle.forced.insert((entry.object.namespace().to_owned(), entry.object.name().to_owned()));
         }
+        self.record_admissions(entry);
         self.note(format_args!("quorum {} {:?}{line}", entry.object.name(), entry.change));
     }
 }

@@ -25,6 +25,8 @@ pub(crate) const LOCKED_JOBS: u64 = 100_000;
 pub(crate) const WIDE: u64 = 200_000;
 /// Candidates elect by the Lease of an election from this seed on.
 pub(crate) const ELECTORS: u64 = 300_000;
+/// Quorums change their members from this seed on.
+pub(crate) const MEMBERS: u64 = 400_000;
 
 /// The clocks of a machine: the error of the wall clock in milliseconds, and the drift in millionths.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::plan::{ELECTORS, LOCKED_JOBS, SCENARIOS, WIDE};
+use crate::plan::{ELECTORS, LOCKED_JOBS, MEMBERS, SCENARIOS, WIDE};
 use crate::runner;
 
 /// Number of seeds that draw locks and quorums: some of each theme.
@@ -14,6 +14,8 @@ const DEFAULT_JOB_SEEDS: u64 = 24;
 const DEFAULT_WIDE_SEEDS: u64 = 45;
 /// Number of seeds whose candidates elect by a Lease.
 const DEFAULT_ELECTOR_SEEDS: u64 = 20;
+/// Number of seeds whose quorums change their members.
+const DEFAULT_MEMBER_SEEDS: u64 = 20;
 /// Number of seeds in which members lose keys, of which at least one must find a violation.
 const CONTROL_SEEDS: u64 = 20;
 
@@ -73,6 +75,17 @@ fn no_seed_whose_candidates_elect_by_a_lease_violates_anything() {
     assert!(seeds < CONTROL_SEEDS || counts["led"] > seeds * 1_000, "too little happened");
 }
 
+#[test]
+fn no_seed_whose_quorums_change_violates_anything() {
+    if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
+        return;
+    }
+    let seeds = number("SEEDS").map_or(DEFAULT_MEMBER_SEEDS, |seeds| seeds / 4);
+    let counts = run(range(MEMBERS, seeds));
+    let happened = ["changes", "readmissions"];
+    assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds / 2), "too little happened");
+}
+
 /// Runs the first seeds of this range, which the other tests do not run.
 #[test]
 fn no_seed_with_the_whole_api_violates_anything() {
@@ -115,7 +128,7 @@ fn run(all: Vec<u64>) -> BTreeMap<String, u64> {
 
 #[test]
 fn a_seed_always_does_the_same() {
-    for seed in number("SEED").map_or(vec![0, 1, 2, LOCKED_JOBS, WIDE, ELECTORS], |seed| vec![seed]) {
+    for seed in number("SEED").map_or(vec![0, 1, 2, LOCKED_JOBS, WIDE, ELECTORS, MEMBERS], |seed| vec![seed]) {
         let [first, second] = [0, 1].map(|_| runner::run(seed, &[]));
         assert!(first.result.is_some(), "{}", first.output);
         assert_eq!(first.result, second.result, "SEED={seed}");

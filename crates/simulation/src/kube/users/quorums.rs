@@ -67,6 +67,7 @@ impl Users {
                 let patch = hands.chance.pick(&patches)?.clone();
                 Some(hands.patch(QUORUM, &quorum, &json!({"status": patch}), Part::Status))
             }
+            DeedKind::EditEpoch => edit_epoch(hands),
             DeedKind::Meddle => meddle(hands),
             DeedKind::DeleteNamespace => self.delete_namespace(hands),
             _ => None,
@@ -159,6 +160,15 @@ impl Users {
 fn edit(hands: &mut Hands<'_>, spec: &Value) -> Option<String> {
     let quorum = hands.any(QUORUM, |quorum| !quorum.is_deleting())?;
     Some(hands.patch(QUORUM, &quorum, &json!({"spec": spec}), Part::Main))
+}
+
+/// Removes, lowers or raises the membership epoch in the status.
+fn edit_epoch(hands: &mut Hands<'_>) -> Option<String> {
+    let quorum = hands.any(QUORUM, |quorum| quorum.value["status"]["membershipEpoch"].is_i64())?;
+    let epoch = quorum.value["status"]["membershipEpoch"].as_i64()?;
+    let epochs = [Value::Null, json!(epoch - 1), json!(epoch + 1), json!(epoch + 5)];
+    let patch = json!({"status": {"membershipEpoch": hands.chance.pick(&epochs)?}});
+    Some(hands.patch(QUORUM, &quorum, &patch, Part::Status))
 }
 
 /// Moves the default to another quorum.

@@ -29,6 +29,7 @@ fn place_of(quorum: &RedisQuorum) -> (String, String) {
 impl World {
     /// Checks the current members of all quorums.
     pub(crate) fn check_members(&mut self) {
+        self.judge_reopenings();
         let quorums: Vec<RedisQuorum> = self
             .api
             .server

@@ -9,7 +9,7 @@ use redlock_simulation::kube::users::{Deed, DeedKind, Habits};
 use super::kinds::{self, Own, What};
 use super::scenarios;
 use super::themes::{self, Theme};
-use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, Plan, WIDE};
+use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, MEMBERS, Plan, WIDE};
 
 /// The time of the quorum's start, without faults.
 const QUIET: u64 = 7_000_000;
@@ -53,7 +53,7 @@ impl Plan {
             second: theme.map_or(rng.percent(10), |theme| theme.second),
             annex: theme.map_or(rng.percent(10), |theme| theme.annex),
             jobs: theme.is_some_and(|theme| theme.jobs),
-            electors: seed >= ELECTORS,
+            electors: (ELECTORS..MEMBERS).contains(&seed),
             limit: 0,
             renames: false,
             theme,
@@ -221,9 +221,13 @@ impl Plan {
 
     /// Limits the number of faults that take everything down.
     ///
-    /// A seed with a theme can have a few of them, and another seed only one.
+    /// A seed with a theme can have a few of them, and another seed only one. A quorum that changes its members can have many.
     fn is_bearable(&self, at: At, fault: &Fault) -> bool {
-        let most = if self.theme.is_some() { 3 } else { 1 };
+        let most = match self.theme {
+            Some(_) if self.seed >= MEMBERS => 12,
+            Some(_) => 3,
+            None => 1,
+        };
         let count = |is: &dyn Fn(&Fault) -> bool| self.faults.iter().filter(|(_, other)| is(other)).count();
         match fault {
             Fault::Deed(deed) if is_drastic(deed.kind) => {
@@ -308,10 +312,12 @@ fn draw_theme(seed: u64, long: bool) -> Option<Theme> {
             .chain(&themes::LOCKED)
             .chain(&themes::WIDE)
             .chain(&themes::ELECTORS)
+            .chain(&themes::MEMBERS)
     };
     let named = |name: &String| all().find(|theme| theme.name == name).copied();
     match wanted {
         Some(name) => Some(named(&name).expect("a theme of that name")),
+        None if seed >= MEMBERS => Some(themes::MEMBERS[usize::try_from(seed % 2).unwrap()]),
         None if seed >= ELECTORS => Some(themes::ELECTORS[usize::try_from(seed % 2).unwrap()]),
         None if seed >= WIDE => Some(themes::WIDE[usize::try_from(seed % 3).unwrap()]),
         None if seed >= LOCKED_JOBS => Some(themes::LOCKED[usize::try_from(seed % 3).unwrap()]),

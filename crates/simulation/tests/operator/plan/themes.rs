@@ -10,10 +10,12 @@ use super::kinds::{Own, What};
 
 mod electors;
 mod locked;
+mod members;
 mod wide;
 
 pub(super) use self::electors::ELECTORS;
 pub(super) use self::locked::LOCKED;
+pub(super) use self::members::MEMBERS;
 pub(super) use self::wide::WIDE;
 
 /// The theme of a seed.
