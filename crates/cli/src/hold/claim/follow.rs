@@ -125,7 +125,7 @@ mod tests {
 
     use serde_json::json;
 
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::cluster::Cluster;
@@ -145,11 +145,9 @@ mod tests {
         });
         let mut watched = Watched::new(&Api::namespaced(cluster.client.clone(), "shop"), "a");
         assert!(matches!(watched.event().await, Ok(None)));
-        for attempt in 0..20 {
-            let begun = Instant::now();
-            let event = timeout(Duration::from_secs(60), watched.event()).await.unwrap();
+        for _ in 0..20 {
+            let event = timeout(Duration::from_secs(4), watched.event()).await.expect("an attempt within seconds");
             assert!(matches!(event, Err(watcher::Error::WatchStartFailed(_))), "{event:?}");
-            assert!(begun.elapsed() < Duration::from_secs(4), "{:?} before attempt {attempt}", begun.elapsed());
         }
     }
 
