@@ -82,8 +82,9 @@ impl Shared {
     /// Assigns the earlier grants to the lagging replica.
     pub(super) fn switch(&self, world: &mut World, operator: usize) {
         let [leader, late] = [false, true].map(|lags| Voter { operator, lags });
+        let has_joined = self.may_vote(world, leader);
         for member in &mut world.members[..self.members] {
-            member.lags[operator] = member.kept[operator] && member.out == 0;
+            member.lags[operator] = has_joined && member.kept[operator] && member.out == 0;
             if member.owner == leader.owner() {
                 member.owner = late.owner();
             }
