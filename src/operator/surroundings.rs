@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use crate::api::{MemberState, MemberStatus, RedisQuorum};
+use crate::api::{MemberState, RedisQuorum};
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
@@ -31,13 +31,8 @@ impl ReplicaReachability {
 /// The leader must admit these members, even if locks only wait for them.
 fn runs(quorum: &RedisQuorum) -> bool {
     let members = quorum.members();
-    // An external master that has never answered has no process here that the leader could admit.
-    let is_away = |member: &&MemberStatus| match member.state {
-        MemberState::Pending => true,
-        MemberState::Starting => member.external.is_some(),
-        _ => false,
-    };
-    members.iter().filter(|member| !is_away(member)).count() > members.len() / 2
+    let running = members.iter().filter(|member| member.state != MemberState::Pending).count();
+    running > members.len() / 2
 }
 
 impl Surroundings for ReplicaReachability {
