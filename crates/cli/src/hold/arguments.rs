@@ -60,7 +60,7 @@ impl FromStr for LockName {
 /// The lock, and how to take it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LockArgs {
-    /// The lock: `<namespace>/<key>`. A key alone is one of the namespace of -n, or of the kubeconfig.
+    /// The lock: `<namespace>/<key>`. A key alone is one of the namespace of -n, of the kubeconfig, or of the agent.
     #[arg(long, value_name = "LOCK", add = ArgValueCompleter::new(completion::locks))]
     pub lock: LockName,
     /// How long the lock outlives its holder at most.

@@ -40,7 +40,11 @@ impl OuterLocks {
     /// If another outer `run` holds the lock, or possibly holds it. That `run` releases the lock only after the end of this one, which would
     /// wait without an end.
     pub(super) fn shared(&self, place: &Location, lock: &str) -> anyhow::Result<Option<PathBuf>> {
-        let compared = |link: &OuterLock| if link.lock == lock { link.place.is(place) } else { Some(false) };
+        let is_same = |link: &OuterLock| match place {
+            Location::Agent { .. } => is_named(&link.lock, lock),
+            _ => link.lock == lock,
+        };
+        let compared = |link: &OuterLock| if is_same(link) { link.place.is(place) } else { Some(false) };
         if let Some(link) = self.0.last().filter(|link| compared(link) == Some(true)) {
             return Ok(Some(link.socket.clone()));
         }
@@ -73,6 +77,12 @@ impl OuterLocks {
     }
 }
 
+/// Whether `lock` names this lock of an agent. A key alone is one of any namespace.
+pub(super) fn is_named(of_agent: &str, lock: &str) -> bool {
+    let is_key = || !lock.contains('/') && of_agent.split_once('/').is_some_and(|(_, key)| key == lock);
+    of_agent == lock || is_key()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +112,23 @@ mod tests {
             chain(&[("p", "a")]),
             "a run that shares answers for the outer one"
         );
+    }
+
+    #[test]
+    fn a_key_alone_names_the_lock_of_an_agent() {
+        for (of_agent, lock, is_same) in [
+            ("shop/reindex", "shop/reindex", true),
+            ("shop/reindex", "reindex", true),
+            ("reindex", "reindex", true),
+            ("shop/jobs/reindex", "jobs/reindex", false),
+            ("reindex", "shop/reindex", false),
+        ] {
+            assert_eq!(is_named(of_agent, lock), is_same, "{of_agent} {lock}");
+        }
+        let agent = Location::Agent { address: "127.0.0.1:4040".into() };
+        let held = OuterLock { place: agent.clone(), lock: "shop/reindex".into(), socket: "/run/a".into() };
+        let held = OuterLocks::of(Some(OuterLocks::default().with(held))).unwrap();
+        assert_eq!(held.shared(&agent, "reindex").unwrap(), Some("/run/a".into()));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::outer_locks::is_named;
 use crate::hold::{
     End, HeldLock, LONGEST_SLEEP, LockArgs, LockResponse, NotHeld, Renewal, Signals, Source, Validity, Wait,
 };
@@ -141,9 +142,7 @@ impl Outside {
 
     fn of_registration(place: &Place, lock: &str, body: &Value) -> anyhow::Result<Self> {
         let of_agent = body["lock"].as_str().unwrap_or_default();
-        // A key alone is one of any namespace.
-        let is_key = || of_agent.split_once('/').is_some_and(|(_, key)| key == lock);
-        if of_agent != lock && !is_key() {
+        if !is_named(of_agent, lock) {
             bail!("the agent is that of lock {}, not of {lock}", body["lock"]);
         }
         let id = body["instance"].as_str().context("the agent's answer names no instance")?.to_owned();
