@@ -52,12 +52,14 @@ struct Followed {
     unread_since: Option<Boottime>,
     /// When a refused release can be repeated.
     release_at: Boottime,
+    /// The cause of a refused release was reported.
+    is_refused: bool,
 }
 
 impl Followed {
     fn new(holding: Holding, is_own: bool, trust: ValiditySource) -> Self {
         let now = now();
-        Self { holding, is_own, trust, is_lost: false, unread_since: Some(now), release_at: now }
+        Self { holding, is_own, trust, is_lost: false, unread_since: Some(now), release_at: now, is_refused: false }
     }
 }
 
@@ -197,7 +199,7 @@ impl Follower {
                 });
             }
             ObjectState::Held { holding, is_own } => match self.follow(holding, is_own, connection).await {
-                Ok(()) => self.failure = None,
+                Ok(()) => {}
                 Err(error) => self.fail(format!("{error:#}")),
             },
         }
@@ -224,10 +226,10 @@ impl Follower {
         match &mut self.followed {
             Some(followed) if followed.holding.nonce == holding.nonce => {}
             Some(followed) if holding.token <= followed.holding.token => return Ok(()),
-            Some(_) => {
-                let Some(mut followed) = self.followed.take() else { return Ok(()) };
+            Some(followed) => {
                 followed.trust.follow_hold(&holding)?;
-                self.followed = Some(Followed::new(holding.clone(), is_own, followed.trust));
+                let former = self.followed.take();
+                self.followed = former.map(|former| Followed::new(holding.clone(), is_own, former.trust));
             }
             None => {
                 let trust =
@@ -258,6 +260,7 @@ impl Follower {
         match state {
             HoldState::Until(until) if !followed.is_lost => {
                 followed.unread_since = None;
+                self.failure = None;
                 let Holding { token, identity, .. } = followed.holding.clone();
                 let hold = Hold::new(token, identity, followed.is_own, until, reserve(self.ttl));
                 self.report(move |election, now| election.held(hold, now));
@@ -268,9 +271,15 @@ impl Follower {
             }
             // The pod keeps the lock, because the agent of the next pod would perhaps not reach the members either.
             HoldState::Unknown
-                if followed.is_own && followed.unread_since.is_some_and(|since| now().since(since) > self.ttl / 2) =>
+                if followed.is_own
+                    && !followed.is_lost
+                    && followed.unread_since.is_some_and(|since| now().since(since) > self.ttl / 2) =>
             {
-                self.fail(UNREAD.to_owned());
+                let why = match followed.trust.source() {
+                    Source::Members => UNREAD,
+                    _ => "the API server has not reported its time, so the end of the hold is unknown",
+                };
+                self.fail(why.to_owned());
             }
             HoldState::Until(_) | HoldState::Unknown => {}
         }
@@ -297,11 +306,13 @@ impl Follower {
                 }
             }
             Ok(Err(error)) => {
-                let why = format!("dlock {namespace}/{name}: token {token} is not given back: {error:#}");
-                if let Some(followed) = &mut self.followed {
-                    followed.release_at = now() + RELEASE_AGAIN;
+                let Some(followed) = &mut self.followed else { return };
+                followed.release_at = now() + RELEASE_AGAIN;
+                if !std::mem::replace(&mut followed.is_refused, true) {
+                    console::report(format_args!(
+                        "dlock {namespace}/{name}: token {token} is not given back: {error:#}"
+                    ));
                 }
-                self.fail(why);
             }
             Err(_) => {}
         }
