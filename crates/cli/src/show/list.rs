@@ -14,6 +14,7 @@ use crate::output::format::{clock, count};
 use crate::output::{Answer, Format, OutputArgs, Paint, Printer, Tone};
 use crate::show::lock_row;
 use redlock_api::MilliTime;
+use redlock_api::watches::{Reconnect, WATCH_SECONDS};
 
 /// Which locks, and how they are shown.
 #[derive(Debug, clap::Args)]
@@ -106,7 +107,8 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
         Some(namespace) => Api::<LockObject>::namespaced(cluster.client.clone(), namespace),
         None => Api::all(cluster.client.clone()),
     };
-    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let mut events = pin!(watcher(api, config).backoff(Reconnect::default()));
     let (mut first, mut widths, mut gap) = (Vec::new(), None, false);
     loop {
         let event = match events.try_next().await {
