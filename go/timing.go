@@ -15,6 +15,8 @@ const (
 	leastBudget = time.Second
 	// A longer RenewDeadline has no effect. While the API server does not answer, the leader continues by its current validity.
 	longestRenewDeadline = 2 * time.Second
+	// The LeaseDuration of client-go and controller-runtime.
+	clientGoDefault = 15 * time.Second
 )
 
 // Timing has the durations of a LeaderElector that stops before the lock ends.
@@ -29,8 +31,11 @@ func timing(ttl, skew time.Duration) (Timing, error) {
 		least := 4 * (leastBudget + skew + publication)
 		return Timing{}, fmt.Errorf("ttl %s is too short to stop in time when clocks may be %s apart: set TTL to %s or more", ttl, skew, least)
 	}
+	if ttl == clientGoDefault/2 {
+		return Timing{}, fmt.Errorf("with ttl %s the durations are like the defaults of client-go: set another TTL", ttl)
+	}
 	renew := min(budget*3/8, longestRenewDeadline)
-	// No elector waits for LeaseDuration. It identifies the durations of this package, because it is longer than client-go's default.
+	// No elector waits for LeaseDuration. It identifies the durations of this package, because client-go's default is 15 s.
 	return Timing{LeaseDuration: 2 * ttl, RenewDeadline: renew, RetryPeriod: renew / 3}, nil
 }
 

@@ -70,7 +70,7 @@ func (agent *Agent) Acquire(lock string, wait time.Duration) (*Held, error) {
 	held := &Held{reply.FencingToken, agent, path, asked.Add(reply.validity())}
 	if reply.status == http.StatusOK && held.Renew() { // the validity began before the wait, and Renew makes it begin now
 		return held, nil
-	} else if reply.err != nil || reply.status == http.StatusOK || strings.Contains("HeldByOther NotHeld HeldBefore", reply.Reason) {
+	} else if reply.err != nil || reply.status == http.StatusOK || reply.Reason == "HeldByOther" || reply.Reason == "NotHeld" || reply.Reason == "HeldBefore" {
 		return nil, reply.err
 	}
 	return nil, fmt.Errorf("the agent refused: %s", reply.Detail)
