@@ -19,11 +19,10 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// Each replica can raise a counter safely.
 pub(super) async fn run(sessions: Sessions) {
     loop {
-        for session in sessions.all() {
-            if session.quorum().metadata.deletion_timestamp.is_none() {
-                level_counters(&session, session.hint()).await;
-            }
-        }
+        let sessions = sessions.all();
+        let present = sessions.iter().filter(|session| session.quorum().metadata.deletion_timestamp.is_none());
+        // A quorum whose members answer slowly delays no other one.
+        join_all(present.map(|session| level_counters(session, session.hint()))).await;
         sleep(PERIOD).await;
     }
 }

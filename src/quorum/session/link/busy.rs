@@ -136,7 +136,7 @@ fn note_script(link: &MemberLink, outcome: &Result<ScriptKill, MemberError>) {
     let now = link.now();
     let is_new = link.state.lock().service.note_script(cause, now);
     if is_new {
-        tracing::warn!(outcome = event.means().0, "a member was busy with a script");
+        tracing::warn!(quorum = %link.shared.quorum, member = %link.name, %event, "a member was busy with a script");
         // Without a receiver the session has ended.
         let _ = link.shared.events.send(event);
     }
