@@ -64,7 +64,7 @@ pub enum Until {
     UpdateEnds,
     /// every member has the passwords of the rotation that is under way
     RotationEnds,
-    /// RedisQuorum {quorums} does not use the former masters. Let at least half of the old list and half of the new list stay, and replace
-    /// the others by a later edit
+    /// RedisQuorum {quorums} does not use the former masters, or more than half of the old list and of the new list stays. Replace the other
+    /// masters by a later edit
     MastersKept { quorums: String },
 }
