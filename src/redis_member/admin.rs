@@ -70,8 +70,10 @@ impl AdminConnection {
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let mut admin = Self::open_connection(endpoint, machine.into(), deadline).await?;
-        // An external master can refuse this, which does no harm.
-        let _ = admin.ask(&wire::no_evict()).await;
+        // An external master can refuse this, which does no harm. The first answer can also refuse the connection.
+        if let Err(error @ MemberError::Unreachable(_)) = admin.ask(&wire::no_evict()).await {
+            return Err(error);
+        }
         let info = admin.ask(cmd("INFO").arg("server")).await?;
         let info = wire::text(&info).ok_or_else(wire::unexpected)?;
         // An earlier version refuses the next request.

@@ -1,7 +1,8 @@
 //! An admin connection, up to its login.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
+use futures::future::{Either, select};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, Value};
 use redlock_engine::voting::{Opened, open};
@@ -40,9 +41,10 @@ pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Resul
         MultiplexedConnection::new_with_config(&user, stream, config).await.map_err(|error| wire::error(&error))?;
     let mut driver: Driver = Box::pin(driver);
     if !endpoint.username.is_empty() {
-        tokio::select! {
-            logged_in = log_in(&mut connection, endpoint) => logged_in?,
-            () = &mut driver => return Err(MemberError::Unreachable("connection closed".to_owned())),
+        match select(pin!(log_in(&mut connection, endpoint)), &mut driver).await {
+            Either::Left((logged_in, _)) => logged_in?,
+            // The last answer can be a refusal, for example by a full member.
+            Either::Right(((), logged_in)) => logged_in.await?,
         }
     }
     incoming.answered();

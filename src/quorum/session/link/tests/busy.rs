@@ -44,15 +44,21 @@ async fn endless_scripts_are_ended_in_turn_and_the_member_votes_again() {
     votes_again(&link).await;
 }
 
-#[tokio::test]
-async fn a_member_that_refuses_connections_is_full() {
-    let (member, link, _end, auth) = led().await;
+/// Opens connections until the member has `maxclients` of them.
+async fn filled(member: &Member, link: &MemberLink) -> Vec<std::net::TcpStream> {
     let mut idle = Vec::new();
-    until_true("full", &link, |link| {
+    until_true("full", link, |link| {
         idle.push(std::net::TcpStream::connect(member.address()).unwrap());
         link.state().observation().is_some_and(|seen| seen.load.is_full())
     })
     .await;
+    idle
+}
+
+#[tokio::test]
+async fn a_member_that_refuses_connections_is_full() {
+    let (member, link, _end, auth) = led().await;
+    let idle = filled(&member, &link).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let refused = link.admin_session(&run_id).await.map(drop);
     assert!(
@@ -131,12 +137,7 @@ async fn a_master_that_refuses_a_read_is_reported_and_asked_rarely() {
 #[tokio::test]
 async fn a_member_that_refuses_the_operator_is_full() {
     let (member, link, _end, auth) = led().await;
-    let mut idle = Vec::new();
-    until_true("full", &link, |link| {
-        idle.push(std::net::TcpStream::connect(member.address()).unwrap());
-        link.is_full()
-    })
-    .await;
+    let idle = filled(&member, &link).await;
     let (plan, users) = plan();
     let (other, _end) = started(&member, &plan, &users, &auth);
     until_true("full for another replica", &other, MemberLink::is_full).await;
