@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{Stream, StreamExt, stream};
 use kube::Api;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
@@ -23,7 +22,7 @@ use tokio_stream::wrappers::BroadcastStream;
 use self::departed::Departed;
 use self::follower::Follower;
 use crate::api::lenient::Unreadable;
-use crate::api::watches::{Reconnect, WATCH_SECONDS};
+use crate::api::watches::limited_watch;
 use crate::time::Clock;
 
 pub use self::guarded::Guarded;
@@ -84,9 +83,9 @@ impl<K: Kind> Cache<K> {
         let (namespaces, apis): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
         let (cache, mut follower) = Self::unfilled(namespaces);
         let interruptions = cache.interruptions.clone();
-        let config = config.page_size(PAGE).timeout(WATCH_SECONDS);
+        let config = config.page_size(PAGE);
         let watches = apis.into_iter().enumerate().map(move |(at, api)| {
-            let events = watcher(api, config.clone()).backoff(Reconnect::default());
+            let events = limited_watch(api, config.clone());
             events.map(move |event| (at, event)).boxed()
         });
         let mut events = stream::select_all(watches);

@@ -2,11 +2,15 @@
 //!
 //! kube's defaults notice a dead connection after 295 s, and pause for up to half a minute after an outage.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use kube::Config;
+use futures::Stream;
 use kube::runtime::utils::Backoff;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Config, Resource};
 use redlock_engine::redlock::jittered;
+use serde::de::DeserializeOwned;
 
 /// Seconds after which the API server ends a watch, and the client begins the next one.
 ///
@@ -24,6 +28,17 @@ pub fn limited(mut config: Config) -> Config {
     // The time in which a pooled connection was idle is not part of the silence.
     config.reset_reader_on_write = true;
     config
+}
+
+/// Watches objects, and tries again within seconds after each error.
+pub fn limited_watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    watcher(api, config.timeout(WATCH_SECONDS)).backoff(Reconnect::default())
 }
 
 /// Pauses between two attempts to watch.

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use futures::TryStreamExt as _;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::output::format::{clock, count};
 use crate::output::{Answer, Format, OutputArgs, Paint, Printer, Tone};
 use crate::show::lock_row;
 use redlock_api::MilliTime;
-use redlock_api::watches::{Reconnect, WATCH_SECONDS};
+use redlock_api::watches::limited_watch;
 
 /// Which locks, and how they are shown.
 #[derive(Debug, clap::Args)]
@@ -107,8 +107,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
         Some(namespace) => Api::<LockObject>::namespaced(cluster.client.clone(), namespace),
         None => Api::all(cluster.client.clone()),
     };
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let mut events = pin!(watcher(api, config).backoff(Reconnect::default()));
+    let mut events = pin!(limited_watch(api, watcher::Config::default()));
     let (mut first, mut widths, mut gap) = (Vec::new(), None, false);
     loop {
         let event = match events.try_next().await {

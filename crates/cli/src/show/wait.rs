@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::output::{Answer, Paint, Printer, Tone};
 use crate::show::lock_row;
 use crate::show::status::LockArgs;
 use redlock_api::conditions::LockCondition;
-use redlock_api::watches::{Reconnect, WATCH_SECONDS};
+use redlock_api::watches::limited_watch;
 use redlock_api::{GoDuration, MilliTime};
 use redlock_engine::time::{Clock as _, SystemClock};
 
@@ -182,7 +182,7 @@ async fn until(
         Named::Key(key) => lock.key() == *key,
         Named::Object(name) => lock.name_any() == *name,
     };
-    let mut events = pin!(watcher(api, config.timeout(WATCH_SECONDS)).backoff(Reconnect::default()));
+    let mut events = pin!(limited_watch(api, config));
     let (mut new, mut told) = (BTreeMap::new(), String::new());
     loop {
         match events.try_next().await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use kube::Api;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
@@ -13,7 +13,7 @@ use super::super::held_lock::{End, Validity};
 use super::status::{self, ClaimState, Holding};
 use super::validity_source::{HoldState, ValiditySource};
 use redlock_api::DistributedLock;
-use redlock_api::watches::{Reconnect, WATCH_SECONDS};
+use redlock_api::watches::limited_watch;
 
 type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
 
@@ -26,8 +26,8 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn new(locks: &Api<DistributedLock>, name: &str) -> Self {
-        let only = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);
-        Self { events: watcher(locks.clone(), only).backoff(Reconnect::default()).boxed(), listed: None }
+        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        Self { events: limited_watch(locks.clone(), only).boxed(), listed: None }
     }
 
     /// Waits for the next event of the object. `None` if it is gone.
@@ -124,7 +124,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use serde_json::json;
-
     use tokio::time::timeout;
 
     use super::*;
