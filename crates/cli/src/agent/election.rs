@@ -50,16 +50,13 @@ struct Followed {
     is_lost: bool,
     /// When the hold was found, until its validity is known.
     unread_since: Option<Boottime>,
-    /// When a refused release can be repeated.
-    release_at: Boottime,
-    /// The cause of a refused release was reported.
-    is_refused: bool,
+    /// When a refused release can be repeated. `None` before the first refusal.
+    release_again: Option<Boottime>,
 }
 
 impl Followed {
     fn new(holding: Holding, is_own: bool, trust: ValiditySource) -> Self {
-        let now = now();
-        Self { holding, is_own, trust, is_lost: false, unread_since: Some(now), release_at: now, is_refused: false }
+        Self { holding, is_own, trust, is_lost: false, unread_since: Some(now()), release_again: None }
     }
 }
 
@@ -228,8 +225,7 @@ impl Follower {
             Some(followed) if holding.token <= followed.holding.token => return Ok(()),
             Some(followed) => {
                 followed.trust.follow_hold(&holding)?;
-                let former = self.followed.take();
-                self.followed = former.map(|former| Followed::new(holding.clone(), is_own, former.trust));
+                self.followed = self.followed.take().map(|former| Followed::new(holding.clone(), is_own, former.trust));
             }
             None => {
                 let trust =
@@ -287,9 +283,11 @@ impl Follower {
 
     /// Releases an own hold that the application can no longer use.
     async fn release(&mut self, connection: &Connection) {
-        let Some(Followed { is_own: true, is_lost: false, holding, release_at, .. }) = &self.followed else { return };
+        let Some(Followed { is_own: true, is_lost: false, holding, release_again, .. }) = &self.followed else {
+            return;
+        };
         let token = holding.token;
-        if now() < *release_at {
+        if release_again.is_some_and(|at| now() < at) {
             return;
         }
         let unused = self.agent.ask(move |state, now| state.is_unused(token, now));
@@ -298,23 +296,21 @@ impl Follower {
         }
         let Ok(lock) = request(connection.locks.get(&self.election.name)).await else { return };
         let Election { namespace, name, .. } = &self.election;
-        match timeout(RELEASE, send_release(&connection.client, &lock, token)).await {
-            Ok(Ok(())) => {
+        let released = timeout(RELEASE, send_release(&connection.client, &lock, token)).await;
+        let (Ok(released), Some(followed)) = (released, &mut self.followed) else { return };
+        match released {
+            Ok(()) => {
                 console::report(format_args!("dlock {namespace}/{name}: token {token} is given back"));
-                if let Some(followed) = &mut self.followed {
-                    followed.is_lost = true;
-                }
+                followed.is_lost = true;
             }
-            Ok(Err(error)) => {
-                let Some(followed) = &mut self.followed else { return };
-                followed.release_at = now() + RELEASE_AGAIN;
-                if !std::mem::replace(&mut followed.is_refused, true) {
+            Err(error) => {
+                let is_first = followed.release_again.replace(now() + RELEASE_AGAIN).is_none();
+                if is_first {
                     console::report(format_args!(
                         "dlock {namespace}/{name}: token {token} is not given back: {error:#}"
                     ));
                 }
             }
-            Err(_) => {}
         }
     }
 }

@@ -121,8 +121,8 @@ async fn a_refused_release_is_repeated() {
         follower.release(&connection).await;
         assert_eq!(releases.load(Ordering::SeqCst), 1, "the next attempt comes after a pause");
     }
-    assert!(follower.followed.as_ref().unwrap().is_refused, "reported once");
-    follower.followed.as_mut().unwrap().release_at = now();
+    let again = follower.followed.as_mut().unwrap().release_again.replace(now());
+    assert!(again.is_some(), "the refusal was reported");
     follower.release(&connection).await;
     assert_eq!(releases.load(Ordering::SeqCst), 2);
     assert!(follower.followed.as_ref().unwrap().is_lost);

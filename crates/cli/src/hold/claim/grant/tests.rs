@@ -9,6 +9,20 @@ use super::super::super::arguments::tests::parsed;
 use super::*;
 use crate::cluster::fake::is_watch;
 
+/// A claimant without a pod and a deadline, which has sent no request.
+fn claimant(args: &LockArgs, cluster: Cluster, wanted: DistributedLock) -> Claimant<'_> {
+    Claimant {
+        args,
+        purpose: Purpose::Attended,
+        own_pod: None,
+        locks: Api::namespaced(cluster.client.clone(), "shop"),
+        client: cluster.client,
+        wanted,
+        can_exist: false,
+        deadline: None,
+    }
+}
+
 /// The reasons that a claim with this status reports until a wait ends, and its end.
 async fn reported(status: Value) -> (Vec<(String, bool)>, NotHeld) {
     let claim = json!({
@@ -22,19 +36,9 @@ async fn reported(status: Value) -> (Vec<(String, bool)>, NotHeld) {
         false => (200, list.clone()),
     });
     let args = parsed(&["--lock", "shop/reindex"]);
-    let locks = Api::namespaced(cluster.client.clone(), "shop");
-    let wanted = serde_json::from_value(claim).unwrap();
     let deadline = Some(SystemClock.boottime() + 2 * QUIET);
-    let claimant = Claimant {
-        args: &args,
-        purpose: Purpose::Attended,
-        own_pod: None,
-        client: cluster.client,
-        locks,
-        wanted,
-        can_exist: true,
-        deadline,
-    };
+    let wanted = serde_json::from_value(claim).unwrap();
+    let claimant = Claimant { can_exist: true, deadline, ..claimant(&args, cluster, wanted) };
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let mut progress = Progress::reported(&args.lock, {
         let reasons = Arc::clone(&reasons);
@@ -79,16 +83,8 @@ async fn only_a_pod_of_this_cluster_holds_the_claim() {
             )
         });
         let own = OwnPod { namespace: "shop".to_owned(), name: "job-x".to_owned(), uid: "u-1".to_owned() };
-        let mut claimant = Claimant {
-            args: &args,
-            purpose: Purpose::Attended,
-            own_pod: Some(own.clone()),
-            locks: Api::namespaced(cluster.client.clone(), "shop"),
-            client: cluster.client,
-            wanted: wanted(&args, Purpose::Attended, Some(own)).unwrap(),
-            can_exist: false,
-            deadline: None,
-        };
+        let wanted = wanted(&args, Purpose::Attended, Some(own.clone())).unwrap();
+        let mut claimant = Claimant { own_pod: Some(own), ..claimant(&args, cluster, wanted) };
         let mut progress = Progress::reported(&args.lock, |_, _| {});
         claimant.name_creator(&mut progress).await.unwrap();
         let claim = claimant.wanted.spec.claim.clone().unwrap();
@@ -120,16 +116,7 @@ async fn a_creation_is_repeated_after_a_conflict_without_a_claim() {
         }
         _ => (201, created.clone()),
     });
-    let mut claimant = Claimant {
-        args: &args,
-        purpose: Purpose::Attended,
-        own_pod: None,
-        locks: Api::namespaced(cluster.client.clone(), "shop"),
-        client: cluster.client,
-        wanted,
-        can_exist: false,
-        deadline: None,
-    };
+    let mut claimant = claimant(&args, cluster, wanted);
     let created = claimant.create(&mut Progress::reported(&args.lock, |_, _| {})).await.unwrap();
     assert_eq!(created.name_any(), claimant.wanted.name_any());
 }
