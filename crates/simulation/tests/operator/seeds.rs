@@ -56,32 +56,20 @@ fn no_seed_violates_anything() {
 
 #[test]
 fn no_seed_whose_jobs_hold_locks_violates_anything() {
-    if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
-        return;
-    }
-    let seeds = number("SEEDS").map_or(DEFAULT_JOB_SEEDS, |seeds| seeds / 4);
-    let counts = run(range(LOCKED_JOBS, seeds));
+    let Some((seeds, counts)) = run_range(LOCKED_JOBS, DEFAULT_JOB_SEEDS, 4) else { return };
     let happened = ["jobs_started", "jobs_stopped", "jobs_released", "job_pods"];
     assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds), "too little happened");
 }
 
 #[test]
 fn no_seed_whose_candidates_elect_by_a_lease_violates_anything() {
-    if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
-        return;
-    }
-    let seeds = number("SEEDS").map_or(DEFAULT_ELECTOR_SEEDS, |seeds| seeds / 4);
-    let counts = run(range(ELECTORS, seeds));
+    let Some((seeds, counts)) = run_range(ELECTORS, DEFAULT_ELECTOR_SEEDS, 4) else { return };
     assert!(seeds < CONTROL_SEEDS || counts["led"] > seeds * 1_000, "too little happened");
 }
 
 #[test]
 fn no_seed_whose_quorums_change_violates_anything() {
-    if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
-        return;
-    }
-    let seeds = number("SEEDS").map_or(DEFAULT_MEMBER_SEEDS, |seeds| seeds / 4);
-    let counts = run(range(MEMBERS, seeds));
+    let Some((seeds, counts)) = run_range(MEMBERS, DEFAULT_MEMBER_SEEDS, 4) else { return };
     let happened = ["changes", "readmissions"];
     assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds / 2), "too little happened");
 }
@@ -89,12 +77,19 @@ fn no_seed_whose_quorums_change_violates_anything() {
 /// Runs the first seeds of this range, which the other tests do not run.
 #[test]
 fn no_seed_with_the_whole_api_violates_anything() {
-    if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
-        return;
-    }
-    let seeds = number("SEEDS").map_or(DEFAULT_WIDE_SEEDS, |seeds| seeds / 2);
-    let counts = run(range(WIDE, seeds));
+    let Some((seeds, counts)) = run_range(WIDE, DEFAULT_WIDE_SEEDS, 2) else { return };
     assert!(seeds < CONTROL_SEEDS || counts["grants"] > seeds, "too little happened");
+}
+
+/// Runs the first seeds of a range: this number of them, or this part of `SEEDS`. Returns their number and their counters.
+///
+/// `None` if the environment names other seeds, which another test runs.
+fn run_range(first: u64, default: u64, part: u64) -> Option<(u64, BTreeMap<String, u64>)> {
+    if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
+        return None;
+    }
+    let seeds = number("SEEDS").map_or(default, |seeds| seeds / part);
+    Some((seeds, run(range(first, seeds))))
 }
 
 /// Runs these seeds, and adds up their counters.
