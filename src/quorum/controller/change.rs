@@ -14,7 +14,6 @@ use crate::quorum::model::membership::{ChangeStep, users_since};
 use crate::quorum::model::progress::Until;
 use crate::quorum::model::record::record_named;
 use crate::quorum::session::{ActError, LinkState, floor_of};
-use crate::redis_member::acl::UserRule;
 use crate::redlock::FencingToken;
 use crate::time::Monotonic;
 
@@ -119,10 +118,8 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
             return Err(Error::Conflict);
         }
         let lists = &observed.plan.lists;
-        let mut rules = observed.plan.former_rules(observed.auth, name, users_since(&observed.quorum, name, lists));
-        let is_named = |rule: &&UserRule| rules.iter().any(|named| named.name() == rule.name());
-        let removed: Vec<_> = on_file.get(name).into_iter().flatten().filter(|rule| !is_named(rule)).cloned().collect();
-        rules.extend(removed);
+        let mut rules = observed.plan.former_rules(users_since(&observed.quorum, name, lists));
+        rules.extend(on_file.get(name).into_iter().flatten().cloned());
         let closed = async {
             let mut admin = observed.admin_session(name).await?;
             admin.end_epochs_before(lists.record_epoch(), observed.epoch, &rules).await

@@ -64,16 +64,20 @@ impl Plan {
         rules
     }
 
-    /// The users of earlier epochs, from `since` on. A client that only reads has none.
-    pub fn former_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
-        (since..self.lists.epoch).flat_map(|epoch| self.voting_rules_of(auth, member, epoch)).collect()
+    /// The users of earlier epochs, from `since` on, as rules that delete them. A client that only reads has none.
+    pub fn former_rules(&self, since: i64) -> Vec<UserRule> {
+        let of_epoch = |epoch| {
+            let clients = self.clients_with(ClientAccess::ReadWrite).map(move |client| client.user(epoch));
+            std::iter::once(UserRule::locker_name(epoch)).chain(clients)
+        };
+        (since..self.lists.epoch).flat_map(of_epoch).map(|user| UserRule::removed(&user)).collect()
     }
 
     /// All users that can be open on a member whose users of epochs before `since` are closed.
     ///
     /// If all of them are closed, the member gives no votes.
     pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
-        let mut rules = self.former_rules(auth, member, since);
+        let mut rules = self.former_rules(since);
         rules.extend(self.user_rules(auth, member));
         rules.extend([self.next_locker(auth, member), UserRule::probe(&auth.probe_password(member))]);
         rules

@@ -94,10 +94,7 @@ fn a_client_that_only_looks_goes_on_while_the_members_change() {
         passwords.push(text(secret, "urls").lines().next().unwrap().to_owned());
         assert!(names(plan.open_rules(&auth(), "blue-0")).contains(&"look-read".to_owned()), "without a gap");
         assert!(names(plan.closing_rules(&auth(), "blue-0", 7)).contains(&"look-read".to_owned()));
-        assert_eq!(
-            names(plan.former_rules(&auth(), "blue-0", 1)).iter().filter(|name| name.contains("look")).count(),
-            0
-        );
+        assert!(!names(plan.former_rules(1)).contains(&"look-read".to_owned()));
         assert!(users_acl(plan, &auth(), &plan.members[0]).contains("user look-read on #"));
     }
     passwords.dedup();

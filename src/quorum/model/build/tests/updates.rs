@@ -1,6 +1,7 @@
 //! Objects while the members change, or their secrets.
 
 use super::*;
+use crate::redis_member::acl::UserRule;
 
 const THREE: [&str; 3] = ["blue-0", "blue-1", "blue-2"];
 const FIVE: [&str; 5] = ["blue-0", "blue-1", "blue-2", "blue-3", "blue-4"];
@@ -59,6 +60,9 @@ fn a_change_of_members_creates_objects_and_keeps_templates() {
     assert_eq!(open(&after, "blue-4"), ["locker-e8", "billing-e8", "readiness"]);
     let closing: Vec<_> = joint.closing_rules(&auth(), "blue-0", 7).iter().map(|rule| rule.name().to_owned()).collect();
     assert_eq!(closing, ["locker-e7", "billing-e7", "locker-e8", "billing-e8", "locker-e9", "readiness"]);
+    let former = joint.former_rules(7);
+    assert_eq!(former.iter().map(UserRule::name).collect::<Vec<_>>(), ["locker-e7", "billing-e7"]);
+    assert!(former.iter().all(UserRule::is_removed), "they are deleted, so that the list of users does not grow");
 }
 
 #[test]

@@ -43,7 +43,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(&auth), joint.lists.epoch, &users);
     assert!(link.voter(1).is_none(), "the link has no voter for the previous epoch");
     assert_eq!(vote_by(lagging.clone(), &run_id, "b").await, Some(token(1_002)), "until the users are closed");
-    let former = joint.former_rules(&auth, "main-0", 1);
+    let former = joint.former_rules(1);
     link.admin_session(&run_id).await.unwrap().close_some(TERM, &former).await.unwrap();
     assert_eq!(vote_by(lagging, &run_id, "c").await, None, "an old connection no longer votes");
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "c").await, Some(token(1_003)));
