@@ -119,7 +119,7 @@ metrics! {
     leader: Gauge = add("leader", "1 if this replica leads");
     refuses_to_lead: Gauge =
         add("leadership_refused", "1 if this replica would have to lead, but the Lease has no epoch left for another term");
-    held: Gauge = add("locks_held", "Locks whose status names a holder");
+    held: Gauge = add("locks_held", "Locks that are held");
     waiting: Family<Label, Gauge> = add("locks_waiting", "Locks that wait for a holder, by reason");
     without_leader: Gauge = add("elections_without_leader", "Elections that have no leader and are not suspended");
     unreadable: Family<KindLabels, Gauge> =

@@ -8,7 +8,7 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::objects::Objects;
 use super::{Metrics, member_labels, quorum_labels};
-use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
+use crate::api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition, is_true};
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
 
 impl Metrics {
@@ -22,8 +22,7 @@ impl Metrics {
         self.lock_held.clear();
         for lock in objects.locks.iter().filter(|_| objects.per_lock) {
             let labels = vec![("namespace", lock.namespace().unwrap_or_default()), ("lock", lock.name_any())];
-            let is_held = lock.holder().is_some();
-            self.lock_held.get_or_create(&labels).set(i64::from(is_held));
+            self.lock_held.get_or_create(&labels).set(i64::from(lock.is_held()));
         }
         if !objects.leads {
             self.certificate_expiry.clear();
@@ -76,7 +75,7 @@ impl Metrics {
         }
         let (mut held, mut without_leader) = (0, 0);
         for (lock, status) in locks.iter().filter_map(|lock| Some((lock, lock.status.as_ref()?))) {
-            if status.holder.is_some() {
+            if lock.is_held() {
                 held += 1;
                 continue;
             }
@@ -104,7 +103,9 @@ impl Metrics {
             let reference = ObjectRef::from_obj(&**quorum);
             if let Some(status) = &quorum.status {
                 let can_vote = status.members.iter().filter(|member| member.state == MemberState::Admitted);
-                let votes = can_vote.filter(|member| status.voters.contains(&member.name)).count();
+                let can_vote = can_vote.filter(|member| status.voters.contains(&member.name));
+                let are_available = is_true(&status.conditions, QuorumCondition::QuorumAvailable);
+                let votes = if are_available { can_vote.count() } else { 0 };
                 let labels = quorum_labels(&reference);
                 self.votes_available.get_or_create(&labels).set(i64::try_from(votes).unwrap_or(i64::MAX));
                 self.votes_needed.get_or_create(&labels).set(i64::from(status.quorum.unwrap_or(0)));
@@ -145,7 +146,7 @@ fn quorum_of(lock: &DistributedLock, objects: &Objects<'_>) -> Option<ObjectRef<
 ///
 /// It is `None` for a lock that waits for a candidate or is not accepted, because such a lock does not wait for the quorum.
 fn waits_for(lock: &DistributedLock, now: i64) -> Option<i64> {
-    let status = lock.status.as_ref().filter(|status| status.holder.is_none())?;
+    let status = lock.status.as_ref()?;
     let held = find_condition(&status.conditions, LockCondition::Held)?;
     let is_finished = is_true(&status.conditions, LockCondition::Finished);
     let not_for_quorum = [HeldReason::NoCandidate, HeldReason::NotAccepted];
@@ -173,12 +174,14 @@ mod tests {
         json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
     }
 
-    /// A lock that is held, one that waits, and one that is finished.
-    fn locks() -> [Arc<DistributedLock>; 3] {
+    /// A lock that is held, one that waits, one that is finished, and one that is lost while no majority confirms its end.
+    fn locks() -> [Arc<DistributedLock>; 4] {
         let queued = json!({"transitions": 0, "conditions": [condition("Held", "False", "Queued")]});
         let ended = [condition("Held", "False", "Released"), condition("Finished", "True", "Released")];
-        let held = json!({"transitions": 1, "holder": {"identity": "me"}});
-        [lock(held), lock(queued), lock(json!({"transitions": 1, "conditions": ended}))]
+        let with_holder = |condition| json!({"transitions": 1, "holder": {"identity": "me"}, "conditions": [condition]});
+        let (held, lost) = (condition("Held", "True", "Held"), condition("Held", "False", "NoQuorum"));
+        let ended = json!({"transitions": 1, "conditions": ended});
+        [lock(with_holder(held)), lock(queued), lock(ended), lock(with_holder(lost))]
     }
 
     fn quorum() -> Arc<RedisQuorum> {
@@ -225,7 +228,7 @@ mod tests {
         assert!(text.contains(&format!("redlock_certificate_expiry_timestamp_seconds{of_quorum}}} 7")), "{text}");
         assert!(!text.contains("quorum=\"gone\""), "{text}");
         assert!(text.contains(&format!("redlock_member_restarts_total{of_quorum},member=\"main-0\"}} 4")), "{text}");
-        assert!(text.contains("redlock_locks_waiting{reason=\"NoQuorum\"} 0"), "{text}");
+        assert!(text.contains("redlock_locks_waiting{reason=\"NoQuorum\"} 1"), "its status names a holder: {text}");
         assert!(text.contains("redlock_locks_held 1"), "{text}");
         assert!(text.contains("redlock_locks_waiting{reason=\"Queued\"} 1"), "{text}");
         assert!(!text.contains("reason=\"Released\"} 1"), "a finished claim does not wait: {text}");

@@ -13,6 +13,14 @@ impl DistributedLock {
         self.status.as_ref()?.holder.as_ref()
     }
 
+    /// Whether the condition Held is true.
+    ///
+    /// The status of a lost lock names its holder until a majority confirms the end.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Held))
+    }
+
     /// The end of the hold, once the operator no longer renews it.
     #[must_use]
     pub fn ending(&self) -> Option<&Ending> {
