@@ -41,6 +41,15 @@ status:
     )
 }
 
+/// A claim on key `reindex` that was lost ten seconds ago, and whose end no majority has confirmed.
+pub(crate) fn lost(name: &str) -> LockObject {
+    let mut lock = held(name);
+    let condition = lock.status.conditions.last_mut().unwrap();
+    (condition.status, condition.reason) = ("False".into(), "Expired".into());
+    condition.last_transition_time = serde_json::from_value(serde_json::json!("2026-01-01T11:59:50Z")).unwrap();
+    lock
+}
+
 /// A claim on key `reindex` that is not held, for this reason.
 pub(crate) fn waiting(name: &str, reason: &str, message: &str, position: Option<i32>) -> LockObject {
     let position = position.map_or(String::new(), |position| format!("queuePosition: {position}"));
@@ -78,6 +87,11 @@ pub(crate) fn quorum(states: [&str; 3]) -> QuorumObject {
         3 => "True', reason: AllAdmitted, message: all members vote",
         _ => "False', reason: MembersFenced, message: main-2 votes from 12:00:12",
     };
+    let available = match voting {
+        3 => "True', reason: AllAdmitted",
+        2 => "True', reason: MajorityAdmitted",
+        _ => "False', reason: MajorityLost",
+    };
     let yaml = format!(
         "metadata:
   name: main
@@ -96,6 +110,7 @@ status:
 {}
   conditions:
   - {{type: Ready, status: '{reason}, lastTransitionTime: 2026-01-01T11:00:00Z}}
+  - {{type: QuorumAvailable, status: '{available}, message: '', lastTransitionTime: 2026-01-01T11:00:00Z}}
 ",
         members.join("\n")
     );

@@ -5,7 +5,7 @@ use crate::cluster::objects::{QuorumMember, QuorumObject};
 use crate::output::format::{and, count, moment};
 use crate::show::advice;
 use redlock_api::MilliTime;
-use redlock_api::conditions::{QuorumCondition, find_condition};
+use redlock_api::conditions::{QuorumCondition, find_condition, is_true};
 
 /// The answer of the API server about the quorum.
 #[derive(Clone, Debug)]
@@ -75,14 +75,14 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
         says.push("The member list is changing: a majority of the former list is needed, too.".into());
     }
     let (state, to_do) = match ready {
-        Some(ready) if ready.status != "True" && voting < needed => {
+        _ if is_true(&status.conditions, QuorumCondition::QuorumAvailable) => (State::Fine, None),
+        Some(ready) if ready.status != "True" => {
             let advice = advice::of_quorum(ready);
             let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
             says.push(format!("The operator says: {}.", trim(&ready.message)));
             (state, advice.to_do)
         }
-        _ if voting < needed => (State::Waits, None),
-        _ => (State::Fine, None),
+        _ => (State::Waits, None),
     };
     Link { about: "quorum", state, says, to_do }
 }
