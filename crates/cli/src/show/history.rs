@@ -10,6 +10,7 @@ use crate::cluster::objects::LockObject;
 use crate::cluster::target::Target;
 use crate::output::format::{between, date, span};
 use crate::output::{Answer, Cell, Paint, Printer, Table, Tone};
+use redlock_api::conditions::LockCondition;
 use redlock_api::{MilliTime, PastHold};
 
 /// One hold, past or present.
@@ -34,16 +35,19 @@ impl History {
             let past =
                 |hold: &PastHold| HistoryEntry { object: lock.name_any(), hold: hold.clone(), is_present: false };
             holds.extend(lock.status.history.iter().map(past));
-            if let Some(holder) = lock.status.holder.as_ref().filter(|_| lock.is_held()) {
+            if let Some(holder) = &lock.status.holder {
+                let is_present = lock.is_held();
+                // A lost lock is not held from the transition of the condition on, but its status still names the holder.
+                let lost = lock.condition(LockCondition::Held).filter(|_| !is_present);
                 let hold = PastHold {
                     identity: holder.identity.clone(),
                     fencing_token: lock.status.fencing_token,
                     from: lock.status.acquired_at,
-                    to: now,
+                    to: lost.map_or(now, |lost| MilliTime::from(lost.last_transition_time.0)),
                     reason: lock_row::state(lock),
                     message: None,
                 };
-                holds.push(HistoryEntry { object: lock.name_any(), hold, is_present: true });
+                holds.push(HistoryEntry { object: lock.name_any(), hold, is_present });
             }
         }
         holds.sort_by_key(|entry| (std::cmp::Reverse(entry.hold.fencing_token), std::cmp::Reverse(entry.hold.to)));
@@ -117,7 +121,7 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::objects::fake::{held, lock, now};
+    use crate::cluster::objects::fake::{held, lock, lost, now};
 
     fn target() -> Target {
         Target::parse("shop/reindex", None, "default").unwrap()
@@ -138,5 +142,8 @@ mod tests {
         assert_eq!((&value["items"][0]["held"], value["items"][0].get("to")), (&json!(true), None));
         assert_eq!(value["items"][1]["heldForMs"], 30_000);
         assert!(History::of(target(), &[], now()).text(Paint::PLAIN, false).contains("never held"));
+        let lost = History::of(target(), &[lost("a")], now()).value();
+        assert_eq!((&lost["items"][0]["held"], &lost["items"][0]["heldForMs"]), (&json!(false), &json!(50_000)));
+        assert_eq!(lost["items"][0]["reason"], "Expired");
     }
 }

@@ -103,7 +103,7 @@ pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
 fn validity(lock: &LockObject, now: MilliTime) -> String {
     match lock.valid_until() {
         Some(until) => span(between(now, until).max(0)),
-        None if lock.is_held() => "renewed".into(),
+        None if lock.is_held() && lock.status.ending.is_none() => "renewed".into(),
         None => String::new(),
     }
 }
@@ -214,6 +214,6 @@ mod tests {
         lock.metadata.deletion_timestamp = lock.metadata.creation_timestamp.clone();
         assert_eq!(state(&lock), "Ending,Deleting");
         lock.spec.validity = redlock_api::Validity::Transitions;
-        assert_eq!(validity(&lock, now()), "renewed");
+        assert_eq!(validity(&lock, now()), "", "the operator no longer renews it");
     }
 }

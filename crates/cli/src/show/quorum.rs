@@ -190,27 +190,28 @@ async fn watch(
     let mut view = load().await?;
     loop {
         ticks.tick().await;
-        // If a request has no answer, the previous view stays and its fences count down.
+        // If the API server does not answer a request, or fails, the previous view stays and its fences count down.
         match load().await {
             Ok(next) => view = next,
-            Err(problem) if problem.code.is_some() => return Err(problem.into()),
+            Err(problem) if matches!(problem.code, Some(401 | 403 | 404)) => return Err(problem.into()),
             Err(_) => view.now = cluster.now(),
         }
-        if printer.is_for_programs() {
+        if printer.is_terminal() && !printer.is_for_programs() {
+            printer.write("\u{1b}[H\u{1b}[2J")?;
+            printer.show(&view)?;
+        } else {
             let value = QuorumList { now: redlock_api::MilliTime::from(jiff::Timestamp::UNIX_EPOCH), ..view };
             if value.value() != before {
                 before = value.value();
                 let current = QuorumList { now: cluster.now(), ..value };
-                printer.next_value(&current.value())?;
+                match printer.is_for_programs() {
+                    true => printer.next_value(&current.value())?,
+                    false => printer.show(&current)?,
+                }
                 view = current;
             } else {
                 view = value;
             }
-        } else {
-            if printer.is_terminal() {
-                printer.write("\u{1b}[H\u{1b}[2J")?;
-            }
-            printer.show(&view)?;
         }
     }
 }

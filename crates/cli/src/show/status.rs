@@ -1,6 +1,7 @@
 //! `redlock status`: one lock in full.
 
 use clap_complete::engine::ArgValueCompleter;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -75,7 +76,9 @@ impl Answer for LockList {
         self.locks.iter().for_each(|lock| table.push(lock_row::cells(lock, self.now, wide)));
         text += &format!("\n{}", table.render(paint));
         for lock in self.locks.iter().filter(|lock| !lock.is_finished()) {
-            for condition in lock.status.conditions.iter().filter(|condition| is_relevant(condition)) {
+            let is_fault = |condition: &Condition| lock.fault().is_some_and(|fault| fault.type_ == condition.type_);
+            let conditions = lock.status.conditions.iter();
+            for condition in conditions.filter(|condition| is_relevant(condition) || is_fault(condition)) {
                 text += &format!(
                     "{}: {} ({}): {}\n",
                     lock.name_any(),
@@ -95,8 +98,8 @@ impl Answer for LockList {
 
 /// Whether the output shows the condition.
 ///
-/// A true condition needs no line. The state of the lock already contains Ready and Finished.
-fn is_relevant(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
+/// A true condition without a fault needs no line. The state of the lock already contains Ready and Finished.
+fn is_relevant(condition: &Condition) -> bool {
     let is = |type_: LockCondition| condition.type_ == type_.as_str();
     let is_told_by_another = is(LockCondition::Ready) || is(LockCondition::Finished);
     condition.status != "True" && !is_told_by_another
@@ -158,6 +161,10 @@ mod tests {
         let value = view.value();
         assert_eq!((&value["held"], &value["items"][1]["reason"]), (&json!(true), &json!("Queued")));
         assert_eq!(value["items"][0]["conditions"][1]["type"], "Held");
+        let mut faulty = held("a");
+        faulty.status.conditions[0].reason = "JobNotStarted".into();
+        let text = LockList { target: target(), locks: vec![faulty], now: now() }.text(Paint::PLAIN, false);
+        assert!(text.ends_with("a: Accepted (JobNotStarted): ok\n"), "a fault of a held lock: {text}");
         let free = LockList { target: target(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
         assert!(free.text(Paint::PLAIN, false).starts_with("shop/reindex is not held.\n"));
     }

@@ -77,7 +77,7 @@ impl Wanted {
         let is_renewed = |lock: &&&LockObject| lock.is_held() && lock.status.ending.is_none();
         match self {
             Self::Held => locks.iter().any(|lock| is_renewed(&lock)),
-            Self::Free => !locks.iter().any(|lock| lock.is_held()),
+            Self::Free => locks.iter().all(|lock| lock.status.holder.is_none()),
             Self::Finished => !locks.is_empty() && locks.iter().all(|lock| lock.is_finished()),
             Self::Gone => locks.is_empty(),
             Self::Holder(who) => locks.iter().any(|lock| is_renewed(&lock) && lock.who() == *who),
@@ -217,7 +217,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use crate::cluster::fake::is_watch;
-    use crate::cluster::objects::fake::{held, now, waiting};
+    use crate::cluster::objects::fake::{held, lost, now, waiting};
     use crate::output::OutputArgs;
 
     #[test]
@@ -236,7 +236,9 @@ mod tests {
         let mut ending = held("a");
         ending.status.ending =
             serde_json::from_value(json!({"since": "2026-01-01T12:00:00.000Z", "reason": "Broken"})).unwrap();
-        assert!(!met("held", &[&ending]) && !met("free", &[&ending]), "a hold that runs out is neither");
+        for lock in [&ending, &lost("a")] {
+            assert!(!met("held", &[lock]) && !met("free", &[lock]), "a hold that runs out is neither");
+        }
         assert!("held-by".parse::<Wanted>().is_err() && "holder=".parse::<Wanted>().is_err());
     }
 
