@@ -53,7 +53,6 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere members::a_missing_priority_class_is_named,
     anywhere members::a_policy_that_refuses_the_objects_is_named,
     local members::a_policy_that_refuses_new_passwords_is_named,
-    anywhere members::a_member_with_too_little_memory_is_named,
     anywhere members::a_fenced_member_is_named_with_its_time,
     anywhere members::a_quorum_that_starts_is_named_with_its_time,
     anywhere members::a_quorum_without_a_majority_is_named,

@@ -103,12 +103,6 @@ pub(crate) async fn a_policy_that_refuses_new_passwords_is_named(bench: Bench) -
     named
 }
 
-pub(crate) async fn a_member_with_too_little_memory_is_named(bench: Bench) -> anyhow::Result<()> {
-    let resources = json!({"requests": {"memory": "1Mi"}, "limits": {"memory": "1Mi"}});
-    does_not_start(&bench, json!({"pod": {"resources": resources}}), "InvalidSpec", &["limits.memory", "1Mi", "32Mi"])
-        .await
-}
-
 pub(crate) async fn a_fenced_member_is_named_with_its_time(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", Duration::from_secs(20)).await?;
     bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;

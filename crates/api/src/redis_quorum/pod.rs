@@ -80,6 +80,13 @@ fn pod_rules(schema: &mut Schema) {
                 "annotations of redlock-operator.io are the operator's: give yours another prefix",
             ),
             rule(
+                ".resources",
+                "!has(self.resources) || !has(self.resources.limits) || !('memory' in self.resources.limits) || \
+                 (isQuantity(string(self.resources.limits['memory'])) && \
+                  !quantity(string(self.resources.limits['memory'])).isLessThan(quantity('32Mi')))",
+                "Redis does not start with less than 32Mi: set a larger limits.memory, e.g. 256Mi",
+            ),
+            rule(
                 ".extraContainers",
                 "!has(self.extraContainers) || self.extraContainers.all(container, container.name != 'redis')",
                 "the container of Redis is named redis: give yours another name",

@@ -42,7 +42,7 @@ pub(super) fn exposed_addresses(schema: &mut Schema) {
 
 /// Rules of `expose.sourceRanges`.
 pub(super) fn networks(schema: &mut Schema) {
-    const NETWORK: &str = r"^(([0-9]{1,3}\.){3}[0-9]{1,3}/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$";
+    const NETWORK: &str = r"^(((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$";
     each(schema, &matching(NETWORK, "write a network with its prefix length, e.g. 192.0.2.0/24 or 2001:db8::/32"));
 }
 
