@@ -2,6 +2,7 @@
 
 use kube::ResourceExt;
 
+use super::decide::requests;
 use super::orphans::holder_nonce;
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
@@ -73,7 +74,11 @@ impl Writes {
             (self.open, self.unconfirmed) = (false, 0);
         }
         let spec = &lock.spec;
-        let wanted = lock.metadata.deletion_timestamp.is_none() && !spec.suspend && spec.unreadable.is_none();
+        // A request that came after the decision is about an earlier hold, and must not end this one.
+        let wanted = requests(lock).is_empty()
+            && lock.metadata.deletion_timestamp.is_none()
+            && !spec.suspend
+            && spec.unreadable.is_none();
         let unheld = lock.holder().is_none();
         match self.open {
             // A holder without a nonce can be this grant.
@@ -91,6 +96,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::BREAK_FORCE_ANNOTATION;
 
     const NONCE: [u8; 10] = [7; 10];
 
@@ -129,6 +135,16 @@ mod tests {
         let mut writes = writes(&decided_on);
         assert!(!writes.failed(&decided_on, &RequestError::Conflict));
         assert_eq!(writes.read(&lock("6", free()), true, false), Next::Write);
+    }
+
+    #[test]
+    fn a_request_about_an_earlier_hold_stops_the_grant() {
+        let decided_on = lock("5", free());
+        let mut writes = writes(&decided_on);
+        assert!(!writes.failed(&decided_on, &RequestError::Conflict));
+        let mut annotated = lock("6", free());
+        annotated.metadata.annotations = Some([(BREAK_FORCE_ANNOTATION.to_owned(), "ann: dead".to_owned())].into());
+        assert_eq!(writes.read(&annotated, true, false), Next::Impossible);
     }
 
     #[test]
