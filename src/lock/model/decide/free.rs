@@ -92,16 +92,17 @@ fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, con
 
 /// The rest of waitTimeout, if the spec sets it.
 ///
-/// The wait begins with the first status. It begins again when a suspension ends, and for the claim of a Job after a loss. Each of these events
-/// sets the transition time of the condition Held.
+/// The wait begins with the creation of the claim, or with the first status if an operator writes it within the timeout. It begins again when
+/// a suspension ends, and for the claim of a Job after a loss. Each of these events sets the transition time of the condition Held.
 fn patience(input: &LockInput<'_>) -> Option<Duration> {
     let timeout = input.lock.spec.wait_timeout?.get();
-    let Some(held) = input.lock.condition(LockCondition::Held) else { return Some(timeout) };
-    if held.reason == HeldReason::Suspended.as_str() {
+    let held = input.lock.condition(LockCondition::Held);
+    if held.is_some_and(|held| held.reason == HeldReason::Suspended.as_str()) {
         return Some(timeout);
     }
     let created = UnixMillis(input.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond());
-    Some(timeout.saturating_sub(input.api_now.since(transition_time(held).max(created))))
+    let begin = held.map_or(created, |held| transition_time(held).max(created));
+    Some(timeout.saturating_sub(input.api_now.since(begin)))
 }
 
 /// Sets the message of a waiting lock.

@@ -107,6 +107,13 @@ fn the_time_suspended_is_no_wait() {
 }
 
 #[test]
+fn the_wait_of_a_claim_without_a_status_began_with_its_creation() {
+    let waiting = |timeout: &str| lock(json!({"spec": {"waitTimeout": timeout}}));
+    assert_eq!(held_reason(&decide(&input(&waiting("10s")))), "WaitTimeout", "no operator ran");
+    assert!(matches!(decide(&input(&waiting("10h"))), Step::Acquire(_)));
+}
+
+#[test]
 fn the_wait_after_an_unconfirmed_end_begins_without_a_holder() {
     let unconfirmed = json!({"status": {"holder": {"identity": "me"}, "conditions": [{"type": "Held", "status": "False",
         "reason": "NoQuorum", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
