@@ -109,17 +109,24 @@ impl Entry {
 /// Whether the operator would grant a waiting lock at its turn, by its own status.
 ///
 /// It uses the published status, because a judgement of every queued lock for every other lock would take quadratic time.
-fn is_able(lock: &DistributedLock) -> bool {
+pub fn is_able(lock: &DistributedLock) -> bool {
     let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
     is_accepted(lock) && lock.condition(LockCondition::Held).is_none_or(has_candidate)
 }
 
-/// Whether the operator serves a lock.
+/// Whether the operator serves a lock, as far as its own specification decides.
 ///
-/// A lock without a status is included, because no leader has judged it yet.
+/// A lock without a status is included, because no leader has judged it yet. So is a lock without a quorum, because all locks of a quorum are
+/// judged one after the other when it becomes available, and the order of their turns must not depend on that.
 pub fn is_accepted(lock: &DistributedLock) -> bool {
+    const PASSING: [AcceptedReason; 4] = [
+        AcceptedReason::KeyShapeConflict,
+        AcceptedReason::QuorumNotFound,
+        AcceptedReason::QuorumNotReady,
+        AcceptedReason::NamespaceNotAllowed,
+    ];
     let is_served = |accepted: &Condition| {
-        accepted.status == Status::True.as_str() || accepted.reason == AcceptedReason::KeyShapeConflict.as_str()
+        accepted.status == Status::True.as_str() || PASSING.iter().any(|reason| accepted.reason == reason.as_str())
     };
     lock.condition(LockCondition::Accepted).is_none_or(is_served)
 }

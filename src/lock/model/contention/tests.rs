@@ -122,4 +122,5 @@ fn a_lock_that_is_served_with_a_fault_is_accepted() {
     };
     assert!(is_accepted(&with("True", "LabelRefused")) && is_accepted(&with("True", "LeaseTooLong")));
     assert!(is_accepted(&with("False", "KeyShapeConflict")) && !is_accepted(&with("False", "TTLTooLong")));
+    assert!(is_able(&with("False", "QuorumNotReady")), "its turn is kept while the quorum starts");
 }

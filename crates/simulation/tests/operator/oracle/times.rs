@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use redlock_api::conditions::LockCondition;
 use redlock_api::{BREAK_FORCE_ANNOTATION, DistributedLock, GoDuration, MilliTime, RELEASE_ANNOTATION, Validity};
 use serde_json::{Value, json};
 
@@ -85,7 +87,7 @@ impl World {
         self.judge_finish(entry, lock);
         let holds = |object: &Value| object["status"]["holder"].is_object();
         let suspended = lock.spec.suspend || before["spec"]["suspend"] == json!(true);
-        // The wait begins with the first status.
+        // The wait begins with the creation, or with a first status within waitTimeout.
         let new = entry.change == Change::Added || !before["status"]["conditions"].is_array();
         if new || holds(before) || holds(after) || suspended {
             self.oracle.times.waits.insert(uid, now);
@@ -205,6 +207,13 @@ impl World {
         if !is_free(lock) || !self.leader_is_well(None, WELL) {
             return;
         }
+        // The quorum of both locks serves one of them. So it serves another lock with times that are not longer.
+        let is_served = |other: &DistributedLock, lock: &DistributedLock| {
+            let accepted = other.condition(LockCondition::Accepted);
+            let passes = |accepted: &Condition| ["QuorumNotReady", "QuorumNotFound"].contains(&accepted.reason.as_str());
+            let is_shorter = other.spec.ttl <= lock.spec.ttl && other.spec.lock_delay <= lock.spec.lock_delay;
+            accepted.is_some_and(|accepted| accepted.status == "True" || is_shorter && passes(accepted))
+        };
         let created = |value: &Value| value["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
         let own = (lock.spec.priority, created(&entry.object.value));
         let settled = |uid: &str| {
@@ -218,7 +227,6 @@ impl World {
                 && object.namespace() == entry.object.namespace()
                 && !object.is_deleting()
                 && !status["holder"].is_object()
-                && is(status, "Accepted", "True")
                 && !is(status, "Finished", "True")
                 && settled(object.uid());
             let Some(other) = waits.then(|| serde_json::from_value::<DistributedLock>(object.value.clone()).ok())
@@ -229,7 +237,7 @@ impl World {
                 let same = other.spec.key == lock.spec.key && other.spec.quorum_ref == lock.spec.quorum_ref;
                 let ahead =
                     other.spec.priority > own.0 || other.spec.priority == own.0 && created(&object.value) < own.1;
-                is_free(&other) && same && ahead && !other.spec.suspend
+                is_free(&other) && same && ahead && !other.spec.suspend && is_served(&other, lock)
             })
         });
         if let Some(passed) = passed.map(|passed| passed.name().to_owned()) {
