@@ -130,7 +130,11 @@ fn keep(input: &LockInput<'_>, held: &HoldInput, hold: &Hold) -> Step {
         None => draft,
     };
     let held_for = HeldFor::of(input.lock, held.clock, input.now);
-    let limits = until_max_hold(input.lock, held_for).min(until_min_hold(input.lock, held_for));
+    // An end that minHold postpones has no earlier limit.
+    let limits = match held.verdict {
+        Verdict::Minimum(_) => until_min_hold(input.lock, held_for),
+        _ => until_max_hold(input.lock, held_for).min(until_min_hold(input.lock, held_for)),
+    };
     let wake = Some(hold.valid_until.since(input.now).min(limits));
     Step::Keep(Rest { status: draft.finish(), wake, renewal: renewal.map(|(_, renewal)| renewal) })
 }

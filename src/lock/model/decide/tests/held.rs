@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::MilliTime;
 
 #[test]
 fn a_lease_misfit_is_reported_while_the_lock_is_served() {
@@ -267,6 +268,28 @@ fn max_hold_does_not_wake_a_hold_whose_job_is_being_stopped() {
     let stopping = json!({"since": "2026-01-01T00:00:59Z", "reason": "MaxHoldReached"});
     let passed = json!({"spec": {"maxHold": "9s"}, "status": {"stopping": stopping}});
     assert_eq!(wake(passed), Some(Duration::from_secs(8)), "it wakes at the end of the validity");
+}
+
+#[test]
+fn min_hold_keeps_a_hold_beyond_max_hold_without_a_hot_loop() {
+    // The lock has been held for 10 s, with an uncertainty of the clock.
+    let lock = held_lock(json!({"spec": {"minHold": "11s", "maxHold": "9s"}}));
+    let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Minimum(End::MaxHold), Some(hold(WALL.0, 8_000)))) else {
+        panic!()
+    };
+    assert_eq!(rest.wake, Some(Duration::from_secs(1)));
+}
+
+#[test]
+fn a_hold_that_ran_out_ended_with_its_validity() {
+    let to = |extra| {
+        let ended = Draft::of(&ending_lock(extra), WALL).ended(&End::Suspended, WALL).finish();
+        ended.history[0].to.as_millis()
+    };
+    let (early, late) = (WALL.0 - 5_000, WALL.0 + 5_000);
+    let until = |millis| json!({"status": {"validUntil": MilliTime::from_millis(millis).unwrap()}});
+    assert_eq!(to(until(early)), early, "no majority confirmed the end before");
+    assert_eq!(to(until(late)), WALL.0, "its container ended before the validity");
 }
 
 #[test]
