@@ -80,7 +80,7 @@ fn elect(
     let (candidates, mut others) = candidate::of_election(election, &pods, &context.nodes.all())
         .map_err(|ineligible| leaderless(ineligible.to_string()))?;
     let mut retry_after: Option<Duration> = None;
-    let mut is_fit = |one: &Candidate| match candidate::back_off(lock, &one.pod_name) {
+    let mut is_fit = |one: &Candidate| match candidate::back_off(lock, one) {
         Some((times, at)) if now.0 < at.as_millis() => {
             let pod = format!("{namespace}/{}", one.pod_name);
             others.push(Ineligible::Unhealthy { pod, times, at });

@@ -209,12 +209,16 @@ pub fn last_holder(lock: &DistributedLock, now: UnixMillis) -> Option<&str> {
 
 /// Returns how many holds of a pod failed the check in a row, and when it can be elected again.
 ///
+/// The holds of an earlier pod with its name do not count.
+///
 /// A hold of at least five minutes ends the series. The pod waits for one ttl after the second failed hold. Each further failed hold doubles the
 /// wait, to at most five minutes. Without the wait, an election whose pods all fail the check would have a new leader, and three Events, in each ttl.
-pub fn back_off(lock: &DistributedLock, pod: &str) -> Option<(u32, MilliTime)> {
+pub fn back_off(lock: &DistributedLock, pod: &Candidate) -> Option<(u32, MilliTime)> {
     let history = lock.status.as_ref().map(|status| status.history.as_slice()).unwrap_or_default();
     let unhealthy = unhealthy_row(history);
-    let ends: Vec<_> = unhealthy.filter(|past| past.identity == pod).map(|past| past.to).collect();
+    let created = pod.created.as_ref().map_or(i64::MIN, |created| created.0.as_millisecond());
+    let own = unhealthy.filter(|past| past.identity == pod.pod_name && past.to.as_millis() >= created);
+    let ends: Vec<_> = own.map(|past| past.to).collect();
     let (last, times) = (*ends.first()?, u32::try_from(ends.len()).unwrap_or(u32::MAX));
     let wait = lock.spec.ttl.get().saturating_mul(2_u32.saturating_pow(times.checked_sub(2)?)).min(LONGEST_BACK_OFF);
     let at = UnixMillis(last.as_millis()).plus(wait);

@@ -54,8 +54,8 @@ pub fn has_another_candidate(context: &Context, lock: &DistributedLock) -> bool 
     let pods = context.pods.under(&keys::namespace(&lock.namespace().unwrap_or_default()));
     let Ok((candidates, _)) = candidate::of_election(election, &pods, &context.nodes.all()) else { return false };
     let now = context.api_now().0;
-    let waits = |pod: &str| candidate::back_off(lock, pod).is_some_and(|(_times, at)| now < at.as_millis());
-    let is_able = |other: &Candidate| !other.on_cordoned_node && !waits(&other.pod_name);
+    let waits = |pod: &Candidate| candidate::back_off(lock, pod).is_some_and(|(_times, at)| now < at.as_millis());
+    let is_able = |other: &Candidate| !other.on_cordoned_node && !waits(other);
     candidates.iter().any(|other| is_able(other) && Some(&other.pod_uid) != holder.pod_uid.as_ref())
 }
 

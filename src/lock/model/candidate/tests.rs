@@ -139,12 +139,14 @@ fn the_last_holder_comes_last_for_a_ttl_and_a_change_of_leader() {
 #[test]
 fn a_pod_that_fails_its_check_waits_longer_each_time() {
     let past = |pod: &str, reason: &str| json!({"identity": pod, "reason": reason, "to": "2026-01-01T00:01:00.000Z"});
-    let back_off = |history: serde_json::Value, pod: &str| {
+    let made = |name: &str, created: &str| electable(&pod(name, created, "True", &["app"]), None).unwrap();
+    let of = |history: serde_json::Value, pod: &Candidate| {
         let lock: DistributedLock = serde_json::from_value(json!({"metadata": {"name": "l"},
             "spec": {"ttl": "3s", "election": {"selector": {}}}, "status": {"transitions": 0, "history": history}}))
         .unwrap();
         back_off(&lock, pod).map(|(times, at)| (times, at.to_string()))
     };
+    let back_off = |history, pod: &str| of(history, &made(pod, "2026-01-01T00:00:00Z"));
     let unhealthy = |pod: &str| past(pod, "HolderUnhealthy");
     let at = |times: u32, time: &str| Some((times, format!("2026-01-01T00:{time}.000Z")));
     assert_eq!(
@@ -165,4 +167,6 @@ fn a_pod_that_fails_its_check_waits_longer_each_time() {
         None,
         "a hold of five minutes ends the row"
     );
+    let next = made("a", "2026-01-01T00:01:01Z");
+    assert_eq!(of(json!([unhealthy("a"), unhealthy("a")]), &next), None, "an earlier pod of the name failed");
 }
