@@ -20,7 +20,6 @@ use super::progress::Error;
 use crate::api::requests::{RequestError, request, unless_gone, unless_undone};
 use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
 use crate::lock::model::refusal::Refusal;
-use crate::lock::model::status::is_unconfirmed;
 use crate::runtime::cache::{Cache, Guarded};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
@@ -101,6 +100,7 @@ pub(super) async fn correct_all(labels: &Labels, store: &LockStore, peers: &Peer
 async fn correct_label(name: &Name, labelled: &[Arc<Pod>], store: &LockStore, peers: &Peers) -> Result<(), Error> {
     let reference = ObjectRef::<DistributedLock>::new(&name.1).within(&name.0);
     match store.get(&reference) {
+        Some(lock) if wanted(&lock).is_none() => clear(store.client(), name, None).await,
         Some(lock) if labelled.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
             peers.nudge(reference);
             Ok(())
@@ -128,8 +128,10 @@ pub(super) fn name_of(lock: &DistributedLock) -> Name {
 }
 
 /// Name and UID of the pod that needs the leader label, if the lock wants one.
+///
+/// A lost lock wants none, although its status names the holder until a majority confirms the end.
 fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
-    lock.spec.election.as_ref().filter(|election| election.leader_label && !is_unconfirmed(lock))?;
+    lock.spec.election.as_ref().filter(|election| election.leader_label && lock.is_held())?;
     let holder = lock.holder()?;
     Some((holder.pod_name.as_deref()?, holder.pod_uid.as_deref()?))
 }
@@ -287,9 +289,13 @@ mod tests {
                 "metadata": {"name": "app", "namespace": "ns"}, "spec": {"election": election}, "status": status}))
             .unwrap()
         };
-        let held = json!({"transitions": 1, "holder": {"identity": "a-0", "podName": "a-0", "podUID": "u"}});
-        assert_eq!(wanted(&lock(true, held.clone())), Some(("a-0", "u")));
-        assert_eq!(wanted(&lock(false, held)), None);
+        let with = |held: &str, reason: &str| {
+            json!({"transitions": 1, "holder": {"identity": "a-0", "podName": "a-0", "podUID": "u"}, "conditions": [
+                {"type": "Held", "status": held, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+        };
+        assert_eq!(wanted(&lock(true, with("True", "Held"))), Some(("a-0", "u")));
+        assert_eq!(wanted(&lock(false, with("True", "Held"))), None);
+        assert_eq!(wanted(&lock(true, with("False", "Expired"))), None, "it is lost, and no majority confirmed the end");
         assert_eq!(wanted(&lock(true, json!({"transitions": 1}))), None);
     }
 }

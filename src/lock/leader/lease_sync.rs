@@ -18,7 +18,6 @@ use crate::api::requests::{RequestError, as_operator, request, unless_undone};
 use crate::lock::model::end::End;
 use crate::lock::model::lease::{self, Change, Unchanged};
 use crate::lock::model::refusal::Refusal;
-use crate::lock::replica::holder;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::Class;
 use crate::time::{Boottime, UnixMillis};
@@ -70,9 +69,14 @@ impl LeaseSync {
 
     /// Closes the Lease of a lock whose holder's container has terminated, so that the lock can be freed.
     ///
+    /// The next container of its pod began at `since` or later.
     /// Returns how long the next container of the pod possibly leads. `None` if it does not lead, and cannot begin to.
-    pub(super) async fn close(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
-        let since = holder::successor_since(&self.context, lock);
+    pub(super) async fn close(
+        &self,
+        store: &LockStore,
+        lock: &DistributedLock,
+        since: UnixMillis,
+    ) -> Result<Option<Duration>, Error> {
         self.change(store, lock, |lease, unchanged, times| lease::close(lock, lease, unchanged, since, times)).await
     }
 

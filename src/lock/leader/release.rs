@@ -28,6 +28,7 @@ use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
 use crate::lock::model::verdict;
 use crate::lock::replica::access::Access;
+use crate::lock::replica::holder;
 use crate::redlock::Occupant;
 use crate::runtime::reconciles::Action;
 
@@ -40,10 +41,12 @@ type Written = Result<Arc<DistributedLock>, Error>;
 pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phase: &Phase) -> Stepped {
     let LeaderContext { store, members, peers, .. } = leader;
     let doubt = match phase {
-        // The policy on Leases compares pods, not containers. Until the validity passes, it admits the next container of the pod that the status
-        // names.
+        // The policy on Leases, and readers of the status, compare pods and not containers. Until the validity passes, the next container of the
+        // pod that the status names possibly leads.
         Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.api_now()) => {
-            match leader.leases.close(store, lock).await? {
+            let since = holder::successor_since(&leader.context, lock);
+            let by_status = verdict::successor_leads_for(lock, since, store.api_now());
+            match by_status.max(leader.leases.close(store, lock, since).await?) {
                 // The validity can pass before another writer of the Lease has left it.
                 Some(left) if lock.ending().is_some() => {
                     return Ok(Progress::Done(Action::requeue(left.min(AFTER_REFUSED_END))));
@@ -118,9 +121,6 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
 ///
 /// The status still names the hold, so that its value is no orphan.
 async fn leave_unconfirmed(store: &LockStore, lock: &DistributedLock) -> Written {
-    if lock.spec.election.is_some() {
-        labels::clear(store.client(), &labels::name_of(lock), None).await?;
-    }
     job_sync::stop(store, lock, Stop::Any).await?;
     let unconfirmed = Draft::of(lock, store.api_now()).unconfirmed().finish();
     Ok(store.replace_status(lock, unconfirmed).await?)

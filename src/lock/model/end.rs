@@ -38,7 +38,7 @@ pub enum End {
     MaxHold,
     /// The holder's container has terminated
     Terminated,
-    /// The holder's container has terminated, and the next container of its pod possibly leads by the Lease
+    /// The holder's container has terminated, and the next container of its pod possibly leads
     SuccessorLeads,
     /// The holder is possibly gone: {doubt}
     InDoubt { doubt: String },

@@ -78,7 +78,7 @@ impl World {
                     lock.and_then(|lock| serde_json::from_value(lock.value.clone()).ok());
                 let wanted = lock.as_ref().and_then(|lock| {
                     lock.spec.election.as_ref().filter(|election| election.leader_label)?;
-                    lock.status.as_ref()?.holder.as_ref()?.pod_uid.clone()
+                    lock.holder().filter(|_| lock.is_held())?.pod_uid.clone()
                 });
                 if wanted.as_deref() != Some(pod.uid()) {
                     stray.push(format!("pod {} wears the leader label of {name}", pod.name()));
