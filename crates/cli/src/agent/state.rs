@@ -157,8 +157,7 @@ impl AgentState {
         now: Boottime,
     ) -> Result<(), Refusal> {
         self.authenticate(instance, now)?;
-        let ordered = self.locks.get_mut(lock).filter(|lock| lock.is_ordered);
-        let released = ordered.and_then(|lock| lock.leadership.release(token, now).then_some(lock));
+        let released = self.locks.get_mut(lock).and_then(|lock| lock.leadership.release(token, now).then_some(lock));
         released.ok_or(Refusal::OtherToken { token })?.is_ordered = false;
         Ok(())
     }
