@@ -5,7 +5,7 @@ mod object_state;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use object_state::{ObjectState, read};
@@ -19,9 +19,9 @@ use crate::hold::{
     HoldState, Holding, LONGEST_SLEEP, Members, Source, UNREAD, ValiditySource, Watched, check_wall_clock, reserve,
     send_release,
 };
-use redlock_api::DistributedLock;
 use redlock_api::requests::request;
 use redlock_api::server_time::ServerTime;
+use redlock_api::{DistributedLock, Validity};
 use redlock_engine::time::{Boottime, SystemClock};
 
 /// Pause after a failed request to the API server.
@@ -71,6 +71,7 @@ pub(super) struct Follower {
     begun: Option<Boottime>,
     followed: Option<Followed>,
     ttl: Duration,
+    validity: Validity,
     /// The newest version of the object that was read. A watch can deliver an older one.
     version: u64,
     /// Why the present hold is not followed. The agent writes a line only for a new reason.
@@ -92,9 +93,9 @@ impl Follower {
         members: Option<Members>,
         skew: Duration,
     ) -> Self {
-        let ttl = Duration::from_secs(1);
+        let (ttl, validity) = (Duration::from_secs(1), Validity::default());
         let (begun, followed, failure) = (Some(now()), None, None);
-        Self { agent, election, cluster, members, skew, begun, followed, ttl, version: 0, failure }
+        Self { agent, election, cluster, members, skew, begun, followed, ttl, validity, version: 0, failure }
     }
 
     fn report(&self, report: impl FnOnce(&mut Leadership, Boottime) + Send + 'static) {
@@ -174,7 +175,7 @@ impl Follower {
             return;
         }
         self.version = version.unwrap_or(self.version);
-        self.ttl = lock.spec.ttl.get();
+        (self.ttl, self.validity) = (lock.spec.ttl.get(), lock.spec.validity);
         if let Some(begun) = self.begun.take() {
             let token = lock.status.as_ref().and_then(|status| status.fencing_token).unwrap_or_default();
             let until = begun + self.ttl;
@@ -211,14 +212,28 @@ impl Follower {
         self.unknown(why);
     }
 
+    /// Refuses an own hold whose end is not known in time.
+    ///
+    /// Such a hold is not given back, because the agents of the other pods usually have the same options. They would hand it over without
+    /// an end.
+    fn refuse_unclear_end(&self) -> anyhow::Result<()> {
+        let status = Source::Status { skew: self.skew };
+        let source = self.members.as_ref().map_or(status, |_| Source::Members);
+        if source == status && self.validity == Validity::Transitions {
+            bail!(
+                "with validity: Transitions no renewal of the lock is published, so its end is not known. Set validity: Published, or give \
+                 the Secret of a client with access Read by --members-secret"
+            );
+        }
+        source.refuse_short_ttl(self.ttl.into())
+    }
+
     /// Follows this hold from now on.
     async fn follow(&mut self, holding: Holding, is_own: bool, connection: &Connection) -> anyhow::Result<()> {
         let ttl = self.ttl;
-        // Another pod's hold is only reported until its published end, which needs no margin. A refused own hold is not given back,
-        // because the agents of the other pods usually have the same options. They would hand it over without an end.
+        // Another pod's hold is only reported until its published end, which needs neither a margin nor a renewal.
         if is_own {
-            let status = Source::Status { skew: self.skew };
-            self.members.as_ref().map_or(status, |_| Source::Members).refuse_short_ttl(ttl.into())?;
+            self.refuse_unclear_end()?;
         }
         match &mut self.followed {
             Some(followed) if followed.holding.nonce == holding.nonce => {}

@@ -38,8 +38,12 @@ fn object(ttl: &str, status: Value) -> Value {
 }
 
 /// The answer to the instance after the agent has read an election with this specification and status.
-async fn observed((follower, connection): &mut (Follower, Connection), ttl: &str, status: Value) -> Answer {
-    follower.observe(&serde_json::from_value(object(ttl, status)).unwrap(), connection).await;
+async fn observed(world: &mut (Follower, Connection), ttl: &str, status: Value) -> Answer {
+    observed_object(world, object(ttl, status)).await
+}
+
+async fn observed_object((follower, connection): &mut (Follower, Connection), lock: Value) -> Answer {
+    follower.observe(&serde_json::from_value(lock).unwrap(), connection).await;
     follower.agent.ask(|state, now| state.answer("shop/elected", Some("a"), now)).await.unwrap()
 }
 
@@ -66,6 +70,24 @@ async fn a_pod_leads_only_with_a_ttl_that_outlasts_the_skew() {
     assert!(why.contains("a ttl of 8s or more") && why.contains("--members-secret"), "{why}");
     let other = answer("5s", elected("u-2")).await;
     assert!(matches!(other, Answer::No(Refusal::HeldByOther { .. })), "{other:?}");
+}
+
+/// Otherwise each pod would lead until the validity of its grant has passed, and then release the lock.
+#[tokio::test]
+async fn a_pod_leads_only_if_its_renewals_are_published() {
+    let lock = |pod_uid: &str| {
+        let mut lock = object("8s", elected(pod_uid));
+        lock["spec"]["validity"] = json!("Transitions");
+        lock
+    };
+    let mut world = following().await;
+    let Answer::Unknown { why } = observed_object(&mut world, lock("u-1")).await else { panic!("unknown") };
+    assert!(why.contains("Set validity: Published") && why.contains("--members-secret"), "{why}");
+    assert!(world.0.followed.is_none(), "a release would hand the lock over without an end");
+    let other = observed_object(&mut world, lock("u-2")).await;
+    assert!(matches!(other, Answer::No(Refusal::HeldByOther { .. })), "{other:?}");
+    world.0.members = Some(Members::Directory("/etc/redlock".into()));
+    assert!(world.0.refuse_unclear_end().is_ok(), "the members give the end");
 }
 
 /// `run --agent` ends with another exit code then.
