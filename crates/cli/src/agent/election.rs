@@ -302,7 +302,8 @@ impl Follower {
             return;
         };
         let token = holding.token;
-        if release_again.is_some_and(|at| now() < at) {
+        // A change of the election can refuse a hold that is already followed. Such a hold is kept.
+        if release_again.is_some_and(|at| now() < at) || self.refuse_unclear_end().is_err() {
             return;
         }
         let unused = self.agent.ask(move |state, now| state.is_unused(token, now));

@@ -126,18 +126,36 @@ async fn an_own_hold_with_a_short_ttl_is_reported_once_and_kept() {
     assert_eq!(world.0.failure, None, "a later failure is reported again");
 }
 
+/// An API server that refuses this number of releases. The counter is the number of all requests to release.
+fn refusing(refusals: usize) -> (Cluster, Arc<AtomicUsize>) {
+    let releases = Arc::new(AtomicUsize::new(0));
+    let (lock, counted) = (object("8s", elected("u-1")), Arc::clone(&releases));
+    let forbidden = json!({"reason": "Forbidden", "code": 403});
+    let cluster = Cluster::answering(move |request| match request.method().as_str() {
+        "PATCH" if counted.fetch_add(1, Ordering::SeqCst) < refusals => (403, forbidden.clone()),
+        _ => (200, lock.clone()),
+    });
+    (cluster, releases)
+}
+
+/// No answer has promised the hold, like after the deadline of the last answer.
+#[tokio::test]
+async fn a_hold_whose_ttl_becomes_too_short_is_kept() {
+    let (cluster, releases) = refusing(0);
+    let (mut follower, connection) = following_at(cluster).await;
+    for (ttl, released) in [("8s", 0), ("5s", 0), ("8s", 1)] {
+        follower.observe(&serde_json::from_value(object(ttl, elected("u-1"))).unwrap(), &connection).await;
+        follower.release(&connection).await;
+        assert_eq!(releases.load(Ordering::SeqCst), released, "with a ttl of {ttl} after a change");
+    }
+}
+
 /// The application has registered again, so it cannot use the token. A role that was corrected meanwhile admits the next attempt.
 #[tokio::test]
 async fn a_refused_release_is_repeated() {
-    let lock = object("8s", elected("u-1"));
-    let releases = Arc::new(AtomicUsize::new(0));
-    let (answered, counted) = (lock.clone(), Arc::clone(&releases));
-    let cluster = Cluster::answering(move |request| match request.method().as_str() {
-        "PATCH" if counted.fetch_add(1, Ordering::SeqCst) == 0 => (403, json!({"reason": "Forbidden", "code": 403})),
-        _ => (200, answered.clone()),
-    });
+    let (cluster, releases) = refusing(1);
     let (mut follower, connection) = following_at(cluster).await;
-    follower.observe(&serde_json::from_value(lock).unwrap(), &connection).await;
+    follower.observe(&serde_json::from_value(object("8s", elected("u-1"))).unwrap(), &connection).await;
     follower.agent.ask(|state, now| state.register("b".into(), false, now)).await.unwrap().unwrap();
     for _ in 0..2 {
         follower.release(&connection).await;
