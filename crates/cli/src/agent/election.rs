@@ -72,8 +72,6 @@ pub(super) struct Follower {
     followed: Option<Followed>,
     ttl: Duration,
     validity: Validity,
-    /// The newest version of the object that was read. A watch can deliver an older one.
-    version: u64,
     /// Why the present hold is not followed. The agent writes a line only for a new reason.
     failure: Option<String>,
 }
@@ -95,7 +93,7 @@ impl Follower {
     ) -> Self {
         let (ttl, validity) = (Duration::from_secs(1), Validity::default());
         let (begun, followed, failure) = (Some(now()), None, None);
-        Self { agent, election, cluster, members, skew, begun, followed, ttl, validity, version: 0, failure }
+        Self { agent, election, cluster, members, skew, begun, followed, ttl, validity, failure }
     }
 
     fn report(&self, report: impl FnOnce(&mut Leadership, Boottime) + Send + 'static) {
@@ -170,11 +168,6 @@ impl Follower {
     }
 
     async fn observe(&mut self, lock: &DistributedLock, connection: &Connection) {
-        let version = lock.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-        if version.is_some_and(|version: u64| version < self.version) {
-            return;
-        }
-        self.version = version.unwrap_or(self.version);
         (self.ttl, self.validity) = (lock.spec.ttl.get(), lock.spec.validity);
         if let Some(begun) = self.begun.take() {
             let token = lock.status.as_ref().and_then(|status| status.fencing_token).unwrap_or_default();

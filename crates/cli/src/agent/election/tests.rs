@@ -113,6 +113,19 @@ async fn the_end_of_the_own_hold_is_certain() {
     assert!(matches!(ended, Answer::Unknown { .. }), "the hold was another pod's: {ended:?}");
 }
 
+/// The versions of a restored API server begin earlier.
+#[tokio::test]
+async fn an_election_with_an_earlier_version_is_followed() {
+    let mut world = following().await;
+    let mut last = None;
+    for (version, status) in [("100", not_held("HeldByOther")), ("50", elected("u-1"))] {
+        let mut lock = object("8s", status);
+        lock["metadata"]["resourceVersion"] = json!(version);
+        last = Some(observed_object(&mut world, lock).await);
+    }
+    assert!(matches!(last, Some(Answer::Leads { token: 7, .. })), "{last:?}");
+}
+
 /// The operator elects the next pod at once, and its agent usually has the same options.
 #[tokio::test]
 async fn an_own_hold_with_a_short_ttl_is_reported_once_and_kept() {
