@@ -264,6 +264,8 @@ fn settings_that_cannot_work_together_are_refused() {
         ("serviceAccount.create=false", "serviceAccount.name"),
         ("quorumNamespaces={redis}", "defaultQuorum.namespace"),
         ("watchNamespaces={a},leaveOutNamespaces={a}", "watchNamespaces"),
+        ("extraObjects[0].apiVersion=redlock-operator.io/v1alpha1,extraObjects[0].kind=RedisQuorum", "after the chart"),
+        ("extraObjects[0]=---\n{kind: DistributedLock\\, apiVersion: redlock-operator.io/v1alpha1}", "DistributedLock"),
     ] {
         let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", settings], KUBE_VERSION].concat());
         assert!(!succeeded && text.contains(named), "{settings}: {text}");
