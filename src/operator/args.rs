@@ -124,6 +124,7 @@ impl OperatorArgs {
             locks: self.scopes.locks(),
             quorums: self.scopes.quorums(),
             clients: self.scopes.client_namespaces.iter().cloned().collect(),
+            left_out: self.scopes.leave_out_namespaces.iter().cloned().collect(),
             jobs: self.jobs,
             lock_metrics: self.lock_metrics,
             lease_gate_leaves_out: self.lease_gate.then(|| self.lease_gate_leaves_out.iter().cloned().collect()),
@@ -173,8 +174,9 @@ mod tests {
             )
             .unwrap()
         };
-        let all = settings(&["--lease", "mine", "--leave-out-namespaces", "a,b"]);
+        let all = settings(&["--lease", "mine", "--leave-out-namespaces", "a,b", "--client-namespaces", "*"]);
         assert_eq!(all.operator, "control/mine");
+        assert!(all.takes_copies("c") && !all.takes_copies("a"));
         assert!(all.serves(&quorum("c", "")) && !all.serves(&quorum("c", "team")) && !all.serves(&quorum("a", "")));
         let some = settings(&["--installation", "team", "--quorum-namespaces", "a", "--watch-namespaces", "b"]);
         assert!(some.serves(&quorum("a", "team")) && !some.serves(&quorum("b", "team")));

@@ -24,8 +24,10 @@ pub struct Settings {
     pub locks: Scope,
     /// Namespaces whose quorums it serves.
     pub quorums: Scope,
-    /// Namespaces that can get copies of client Secrets. `*` means all namespaces.
+    /// Namespaces that can get copies of client Secrets. `*` means all namespaces except `left_out`.
     pub clients: BTreeSet<String>,
+    /// Namespaces that other installations serve.
+    pub left_out: BTreeSet<String>,
     /// Whether it takes locks for Jobs, and starts and suspends them.
     pub jobs: bool,
     /// Namespaces in which the chart's policy does not compare Leases with locks. `None` means all namespaces.
@@ -40,7 +42,7 @@ impl Settings {
     /// Whether the administrator allows copies of client Secrets in this namespace.
     #[must_use]
     pub fn takes_copies(&self, namespace: &str) -> bool {
-        self.clients.contains(namespace) || self.clients.contains("*")
+        (self.clients.contains(namespace) || self.clients.contains("*")) && !self.left_out.contains(namespace)
     }
 
     /// Whether a quorum has the operator's installation, and is in one of its namespaces.
@@ -85,6 +87,8 @@ mod tests {
             ..Settings::default()
         };
         assert!(settings(&["web"]).takes_copies("web") && settings(&["*"]).takes_copies("web"));
+        let all_but_one = Settings { left_out: ["team".to_owned()].into(), ..settings(&["*"]) };
+        assert!(all_but_one.takes_copies("web") && !all_but_one.takes_copies("team"));
         let gate = Settings { lease_gate_leaves_out: Some(["kube-system".to_owned()].into()), ..Settings::default() };
         assert!(gate.gates_leases("web") && !gate.gates_leases("kube-system"));
         assert!(!Settings::default().gates_leases("web"));

@@ -263,7 +263,12 @@ fn settings_that_cannot_work_together_are_refused() {
     for (settings, named) in [
         ("serviceAccount.create=false", "serviceAccount.name"),
         ("quorumNamespaces={redis}", "defaultQuorum.namespace"),
-        ("watchNamespaces={a},leaveOutNamespaces={a}", "watchNamespaces"),
+        ("watchNamespaces={a},leaveOutNamespaces={a}", "a is in leaveOutNamespaces and in watchNamespaces"),
+        ("clientNamespaces={a,b},leaveOutNamespaces={b}", "clientNamespaces"),
+        ("quorumNamespaces={a,b},defaultQuorum.namespace=a,leaveOutNamespaces={b}", "quorumNamespaces"),
+        ("namespaceOverride=a,leaveOutNamespaces={a}", "quorumNamespaces"),
+        ("quorumNamespaces={*},namespaceOverride=a,leaveOutNamespaces={a}", "defaultQuorum.namespace"),
+        ("test.namespace=a,leaveOutNamespaces={a}", "test.namespace"),
         ("extraObjects[0].apiVersion=redlock-operator.io/v1alpha1,extraObjects[0].kind=RedisQuorum", "after the chart"),
         ("extraObjects[0]=---\n{kind: DistributedLock\\, apiVersion: redlock-operator.io/v1alpha1}", "DistributedLock"),
     ] {
