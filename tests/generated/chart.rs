@@ -263,6 +263,8 @@ fn settings_that_cannot_work_together_are_refused() {
     for (settings, named) in [
         ("serviceAccount.create=false", "serviceAccount.name"),
         ("quorumNamespaces={redis}", "defaultQuorum.namespace"),
+        ("defaultQuorum.spec.members=4", "set 1, 3, 5, 7 or 9 in total"),
+        ("defaultQuorum.spec.external[0].name=a,defaultQuorum.spec.external[0].address=a:6379", "an odd number"),
         ("watchNamespaces={a},leaveOutNamespaces={a}", "a is in leaveOutNamespaces and in watchNamespaces"),
         ("clientNamespaces={a,b},leaveOutNamespaces={b}", "clientNamespaces"),
         ("quorumNamespaces={a,b},defaultQuorum.namespace=a,leaveOutNamespaces={b}", "quorumNamespaces"),

@@ -80,7 +80,12 @@ replaces the registry of the repository, which is a first part with a dot or a c
 {{- if and .Values.imagePullSecrets (eq (include "redlock.defaultQuorumNamespace" .) (include "redlock.namespace" .)) -}}
 {{- $spec = set $spec "pod" (dict "imagePullSecrets" .Values.imagePullSecrets) -}}
 {{- end -}}
-{{- mergeOverwrite $spec (.Values.defaultQuorum.spec | default dict | deepCopy) | toJson -}}
+{{- $spec = mergeOverwrite $spec (.Values.defaultQuorum.spec | default dict | deepCopy) -}}
+{{- $members := kindIs "invalid" $spec.members | ternary 3 $spec.members -}}
+{{- if not (has (add $members (len ($spec.external | default list)) | int) (list 1 3 5 7 9)) -}}
+{{- fail "defaultQuorum.spec: members and external must be an odd number together, so that a majority is clear: set 1, 3, 5, 7 or 9 in total" -}}
+{{- end -}}
+{{- $spec | toJson -}}
 {{- end -}}
 
 {{- define "redlock.testNamespace" -}}
