@@ -47,6 +47,23 @@ fn names_and_namespace_can_be_overridden() {
 }
 
 #[test]
+fn a_new_release_elsewhere_serves_the_quorums_that_stayed() {
+    let page = fs::read_to_string(root().join("docs/installation.md")).unwrap();
+    let (_, command) = page.split_once("helm install locks ").expect("the command in docs/installation.md");
+    let words = command.split_once("```").unwrap().0.split_whitespace().map(|word| word.trim_matches('\''));
+    let settings: Vec<&str> = words.filter(|word| word.contains('=')).collect();
+    let objects = rendered(&[&settings[..], &["namespaceOverride=team-locks"]].concat());
+    let deployment = of_kind(&objects, "Deployment").next().unwrap();
+    let environment = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+    for name in ["REDLOCK_QUORUM_NAMESPACES", "REDLOCK_DEFAULT_QUORUM_NAMESPACE"] {
+        let variable = environment.as_array().unwrap().iter().find(|variable| variable["name"] == name);
+        assert_eq!(variable.unwrap()["value"], "redlock-system", "{name}");
+    }
+    let mut roles = of_kind(&objects, "Role").filter(|role| role["metadata"]["namespace"] == "redlock-system");
+    assert!(roles.any(|role| role["rules"].to_string().contains("redisquorums/finalizers")));
+}
+
+#[test]
 fn a_namespace_and_a_release_of_digits_are_text() {
     let values = values_of("monitoring");
     let arguments = ["template", "17", CHART, "--values", &values, "--set-string", "namespaceOverride=18"];
