@@ -238,6 +238,7 @@ fn misspelt_values_are_refused() {
         ("defaultQuorum.spec.allowedNamespaces.from=Everybody", "from"),
         ("defaultQuorum.specs.members=3", "specs"),
         ("watchNamespaces={A}", "/watchNamespaces/0"),
+        ("leaseGate.leaveOutNamespaces={A}", "/leaseGate/leaveOutNamespaces/0"),
         ("userRoles.aggregateLock=true", "aggregateLock"),
         ("serviceAccount.create=maybe", "/serviceAccount/create"),
         ("podSecurityContext.runAsuser=1", "runAsuser"),
