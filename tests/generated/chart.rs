@@ -226,6 +226,7 @@ fn misspelt_values_are_refused() {
     for (setting, named) in [
         ("replica=3", "replica"),
         ("replicas=0", "/replicas"),
+        ("enabled=maybe", "/enabled"),
         ("image.repositry=x", "repositry"),
         ("image.digest=sha256:12", "/image/digest"),
         ("redis.image.tga=8", "/redis/image"),

@@ -92,6 +92,12 @@ fn kinds_are_kept_unless_a_value_says_otherwise() {
     assert!(added.iter().all(|all| all[KEEP] == "keep" && all["team"] == "platform"), "{added:?}");
 }
 
+/// Helm checks the value of the condition with the schema of this chart.
+#[test]
+fn a_chart_can_depend_on_this_one_by_a_condition() {
+    assert_eq!(rendered(&["enabled=true"]), rendered(&[]));
+}
+
 #[test]
 fn a_tag_is_text() {
     let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", "image.tag=8"], KUBE_VERSION].concat());
