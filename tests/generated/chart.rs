@@ -245,6 +245,9 @@ fn misspelt_values_are_refused() {
         ("podSecurityContext.runAsuser=1", "runAsuser"),
         ("securityContext.capabilities.dropp={ALL}", "dropp"),
         ("livenessProbe.period=1", "period"),
+        ("livenessProbe.successThreshold=2", "successThreshold"),
+        ("readinessProbe.terminationGracePeriodSeconds=1", "terminationGracePeriodSeconds"),
+        ("networkPolicy.metricsFrom=[{}]", "/networkPolicy/metricsFrom/0"),
         ("tolerations[0].efect=NoSchedule", "efect"),
         ("affinity.nodeAffinty.a=b", "nodeAffinty"),
         ("extraEnv[0].nme=A", "nme"),
@@ -254,7 +257,8 @@ fn misspelt_values_are_refused() {
         ("test.enable=false", "enable"),
         ("commonLabels.app\\.kubernetes\\.io/part-of=x", "part-of"),
     ] {
-        let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", setting], KUBE_VERSION].concat());
+        let set = if setting.ends_with(']') { "--set-json" } else { "--set" };
+        let (succeeded, text) = helm_output(&[&["template", "r", CHART, set, setting], KUBE_VERSION].concat());
         assert!(!succeeded, "{setting} is accepted");
         assert!(text.contains(named) && text.contains("schema"), "{setting}: {text}");
     }

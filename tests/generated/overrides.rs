@@ -124,6 +124,14 @@ fn additions_reach_the_operators_pods() {
 }
 
 #[test]
+fn probes_without_times_have_those_of_kubernetes() {
+    let objects = rendered(&["livenessProbe=null", "readinessProbe=null"]);
+    let container = &of_kind(&objects, "Deployment").next().unwrap()["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["livenessProbe"], json!({"httpGet": {"path": "/healthz", "port": "http"}}));
+    assert_eq!(container["readinessProbe"], json!({"httpGet": {"path": "/readyz", "port": "http"}}));
+}
+
+#[test]
 fn helm_lint_has_no_remark() {
     let text = run_helm(&[&["lint", "--strict", CHART], KUBE_VERSION].concat());
     assert!(!text.contains("[INFO]") && !text.contains("[WARNING]"), "{text}");
