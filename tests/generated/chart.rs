@@ -182,8 +182,7 @@ fn type_of(schema: &Value) -> String {
 ///
 /// An object whose fields have no descriptions is one value, such as a field that is defined as in a Pod.
 fn values(schema: &Value, default: &Value, path: &str, found: &mut Vec<ChartValue>) {
-    let object = schema.get("anyOf").and_then(|any| any.as_array()?.iter().find(|one| one["type"] == "object"));
-    let properties = object.unwrap_or(schema)["properties"].as_object();
+    let properties = schema["properties"].as_object();
     let described = properties.is_some_and(|all| all.values().all(|field| field.get("description").is_some()));
     let Some(properties) = properties.filter(|_| described && default.is_object()) else {
         let description = schema["description"].as_str().unwrap_or_default().to_owned();
@@ -230,6 +229,7 @@ fn misspelt_values_are_refused() {
         ("image.repositry=x", "repositry"),
         ("image.digest=sha256:12", "/image/digest"),
         ("redis.image.tga=8", "/redis/image"),
+        ("redis.image=example.com/redis:7", "/redis/image"),
         ("log.format=xml", "/log/format"),
         ("resources.limit.memory=1Gi", "limit"),
         ("defaultQuorum.spec.memebers=5", "memebers"),
@@ -339,8 +339,8 @@ fn images_have_full_names_and_the_registry_of_the_values() {
     let all = images(&with_values("everything"));
     assert!(all.iter().all(|image| image.starts_with("registry.example.com/")), "{all:?}");
     assert!(all[1].starts_with(&format!("registry.example.com/valkey/valkey:8.0@{digest}")), "{all:?}");
-    // This is the form of the value before the image had parts.
-    assert_eq!(images(&rendered(&["redis.image=example.com/redis:7", "image.tag=v1"]))[0], "example.com/redis:7");
+    let complete = ["defaultQuorum.spec.image=example.com/redis:7", "global.imageRegistry=mirror.example.com"];
+    assert_eq!(images(&rendered(&complete))[0], "example.com/redis:7");
     let own = rendered(&["image.repository=registry.example.com/redlock-operator"]);
     assert_eq!(images(&own)[1], format!("registry.example.com/redlock-operator:{version}"));
 }

@@ -48,12 +48,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "redlock.merged" (dict "over" .context.Values.podLabels "base" (merge $own .context.Values.commonLabels)) -}}
 {{- end -}}
 
-{{- /* The reference of an image: .image is a map as in the values, or a complete name. .tag is the default tag. A configured registry
-replaces the registry of the repository, which is a first part with a dot or a colon, or localhost. */}}
+{{- /* The reference of an image: .image is a map as in the values. .tag is the default tag. A configured registry replaces the registry of
+the repository, which is a first part with a dot or a colon, or localhost. */}}
 {{- define "redlock.reference" -}}
-{{- if kindIs "string" .image -}}
-{{- .image -}}
-{{- else -}}
 {{- $repository := .image.repository -}}
 {{- with .image.registry | default (.root.Values.global | default dict).imageRegistry -}}
 {{- $parts := splitList "/" $repository -}}
@@ -66,7 +63,6 @@ replaces the registry of the repository, which is a first part with a dot or a c
 {{- $repository -}}
 {{- with .image.tag | default .tag }}:{{ . }}{{ end -}}
 {{- with .image.digest }}@{{ . }}{{ end -}}
-{{- end -}}
 {{- end -}}
 
 {{- define "redlock.image" -}}

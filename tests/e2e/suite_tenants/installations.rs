@@ -57,7 +57,7 @@ pub(crate) async fn install(bench: &Bench, more: &[&str]) -> anyhow::Result<()> 
     let values = [
         format!("image.repository={repository}"),
         format!("image.tag={tag}"),
-        format!("redis.image={}", bench.cluster.member_image),
+        format!("defaultQuorum.spec.image={}", bench.cluster.member_image),
         format!("watchNamespaces={{{namespace}}}"),
         format!("quorumNamespaces={{{namespace}}}"),
         "defaultQuorum.name=q".to_owned(),
