@@ -238,6 +238,7 @@ fn misspelt_values_are_refused() {
         ("defaultQuorum.spec.pod.nodeSelecter.a=b", "nodeSelecter"),
         ("defaultQuorum.spec.allowedNamespaces.from=Everybody", "from"),
         ("defaultQuorum.specs.members=3", "specs"),
+        ("defaultQuorum.name=", "/defaultQuorum/create"),
         ("watchNamespaces={A}", "/watchNamespaces/0"),
         ("leaseGate.leaveOutNamespaces={A}", "/leaseGate/leaveOutNamespaces/0"),
         ("userRoles.aggregateLock=true", "aggregateLock"),

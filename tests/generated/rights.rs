@@ -222,6 +222,9 @@ fn user_roles_are_added_to_those_of_the_cluster_by_switch() {
     assert_eq!(aggregated_with(&["userRoles.aggregateLocks=false"]), names(&[]));
     let all = ["userRoles.aggregateQuorums=true", "userRoles.aggregateBreak=true"];
     assert_eq!(aggregated_with(&all), names(&["view", "edit", "admin", "break"]));
+    let without = rendered(&["userRoles.create=false"]);
+    let named: Vec<_> = without.iter().filter(|object| object.to_string().contains("redlock-operator-break")).collect();
+    assert!(named.is_empty(), "a role that does not exist: {named:?}");
 }
 
 #[test]
