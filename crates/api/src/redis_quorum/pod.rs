@@ -23,7 +23,9 @@ pub struct MemberPod {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 16_384}))]
     pub annotations: BTreeMap<String, String>,
-    /// CPU and memory of the container `redis`.
+    /// CPU and memory of the container `redis`. Default: requests of 100m and 64Mi, and a memory limit of 128Mi.
+    /// Without `limits.memory` that limit applies, or `requests.memory` if it is larger. Redis' own limits follow from
+    /// the memory limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Labels that a node must have for members to run on it.

@@ -12,6 +12,8 @@ use crate::quorum::model::quantity::bytes;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::{self, OPERATOR_USER, UserRule};
 
+/// The name of the resource memory.
+const MEMORY: &str = "memory";
 /// Memory of a member, in bytes, for each connection that it accepts.
 /// A member of the default size accepts 512.
 const MEMORY_PER_CLIENT: u64 = 192 << 10;
@@ -68,18 +70,22 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
 
 /// Resources of a member, which holds keys and little else.
 ///
-/// A limit prevents that a flood of keys affects the node.
+/// A member always has a memory limit. It prevents that a flood of keys affects the node, and Redis' own limits follow from it.
 pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
-    plan.pod.resources.clone().unwrap_or_else(|| {
-        let amounts = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect()
-        };
-        ResourceRequirements {
-            requests: Some(amounts(&[("cpu", "100m"), ("memory", "64Mi")])),
-            limits: Some(amounts(&[("memory", "128Mi")])),
-            claims: None,
-        }
-    })
+    let quantity = |amount: &str| Quantity(amount.to_owned());
+    let default = || ResourceRequirements {
+        requests: Some(BTreeMap::from([("cpu".to_owned(), quantity("100m"))])),
+        ..ResourceRequirements::default()
+    };
+    let mut resources = plan.pod.resources.clone().unwrap_or_else(default);
+    resources.limits.get_or_insert_default().entry(MEMORY.to_owned()).or_insert_with(|| {
+        let requests = resources.requests.get_or_insert_default();
+        let request = requests.entry(MEMORY.to_owned()).or_insert_with(|| quantity("64Mi"));
+        let usual = quantity("128Mi");
+        // The API server refuses a pod that requests more than its limit.
+        if bytes(request) > bytes(&usual) { request.clone() } else { usual }
+    });
+    resources
 }
 
 /// The configuration of every member.
@@ -105,7 +111,7 @@ pub fn redis_conf(plan: &Plan, tls: bool) -> String {
         "logfile \"\"".to_owned(),
         "loglevel notice".to_owned(),
     ]);
-    let limit = resources(plan).limits.and_then(|limits| limits.get("memory").cloned());
+    let limit = resources(plan).limits.and_then(|limits| limits.get(MEMORY).cloned());
     lines.extend(limits(limit.as_ref().and_then(max_memory)));
     lines.push(String::new());
     lines.join("\n")

@@ -112,10 +112,29 @@ fn redis_keeps_nothing_and_evicts_nothing() {
         assert!(conf.lines().any(|found| found == line), "{line} is not in\n{conf}");
     }
     assert!(!conf.contains("replicaof") && conf.ends_with('\n'));
-    let unlimited = plan(json!({"pod": {"resources": {"requests": {"cpu": "1"}}}}));
-    let unlimited = redis_conf(&unlimited, false);
-    assert_eq!(unlimited.matches("maxmemory").count(), 1, "the policy alone:\n{unlimited}");
-    assert!(!unlimited.contains("maxclients") && unlimited.contains("client-query-buffer-limit 1mb"));
+}
+
+#[test]
+fn a_member_always_has_a_memory_limit() {
+    for (resources, request, limit) in [
+        (json!({}), Some("64Mi"), "128Mi"),
+        (json!({"requests": {"cpu": "200m"}}), Some("64Mi"), "128Mi"),
+        (json!({"limits": {"cpu": "1"}}), Some("64Mi"), "128Mi"),
+        (json!({"requests": {"memory": "96Mi"}}), Some("96Mi"), "128Mi"),
+        (json!({"requests": {"memory": "1Gi"}}), Some("1Gi"), "1Gi"),
+        // Without a request Kubernetes takes the limit.
+        (json!({"limits": {"memory": "1Gi"}}), None, "1Gi"),
+    ] {
+        let plan = plan(json!({"pod": {"resources": resources}}));
+        let found = pod_spec(&build(&plan, &auth()).stateful_sets[0]).containers[0].resources.clone().unwrap();
+        let found = serde_json::to_value(found).unwrap();
+        assert_eq!(found["requests"]["memory"].as_str(), request, "{resources}");
+        assert_eq!(found["limits"]["memory"], limit, "{resources}");
+        for kind in ["requests", "limits"] {
+            assert_eq!(found[kind]["cpu"], resources[kind]["cpu"], "{resources}");
+        }
+        assert!(redis_conf(&plan, false).contains("\nmaxmemory "), "{resources}");
+    }
 }
 
 #[test]
