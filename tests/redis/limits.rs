@@ -1,4 +1,4 @@
-//! Limits of hostile peers on a member with the product's own redis.conf: buffers, memory, connections.
+//! Limits of hostile peers on a member with the product's own settings: buffers, memory, connections.
 //!
 //! The peers have logged in as a client of the quorum. Without a login Redis gives them less.
 
@@ -8,7 +8,8 @@ use crate::{
 };
 use redlock_operator::{
     api::RedisQuorum,
-    quorum::model::{build::redis_conf, plan::validate},
+    quorum::model::build::{memory_settings, redis_conf},
+    quorum::model::plan::validate,
     redis_member::{GuardedOutcome, acl::OPERATOR_USER},
     redlock::MemberError,
 };
@@ -20,7 +21,11 @@ use tokio::net::TcpStream;
 async fn member() -> Quorum {
     let mut quorum = RedisQuorum::new("blue", serde_json::from_value(json!({})).unwrap());
     (quorum.metadata.namespace, quorum.metadata.uid) = (Some("vault".into()), Some("uid".into()));
-    Quorum::configured(1, &redis_conf(&validate(&quorum).unwrap(), false)).await
+    let mut conf = redis_conf(false);
+    for (name, value) in memory_settings(&validate(&quorum).unwrap()) {
+        conf.push_str(&format!("{name} {value}\n"));
+    }
+    Quorum::configured(1, &conf).await
 }
 
 /// A command in the wire protocol.

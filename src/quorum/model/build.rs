@@ -22,7 +22,7 @@ use super::expose::Address;
 use super::plan::{ClientPlan, MemberPlan, Plan};
 use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 
-pub use config::{TLS_DIRECTORY, max_memory, mounted_acl_key, redis_conf, users_acl};
+pub use config::{TLS_DIRECTORY, max_memory, memory_settings, mounted_acl_key, redis_conf, users_acl};
 pub use network_policy::OperatorPods;
 pub use secret::{auth_secret, certificate_data, client_secret, own_secret};
 pub use stateful_set::{ACL_FILE, CONFIG_VOLUME, TLS_VOLUME};

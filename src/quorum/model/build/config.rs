@@ -52,7 +52,7 @@ pub(super) fn readiness_key(auth: &Auth, member: &MemberPlan) -> String {
 /// The ACL file of a member is the closed state of its fence. The authorities are for the operator's own replicas. They
 /// have verified members' certificates, even if the Secret has changed since.
 pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> Secret {
-    let conf = |tls: bool| (conf_key(tls).to_owned(), ByteString(redis_conf(plan, tls).into_bytes()));
+    let conf = |tls: bool| (conf_key(tls).to_owned(), ByteString(redis_conf(tls).into_bytes()));
     let mut data = BTreeMap::from([conf(false), conf(true)]);
     if let Some(authorities) = &transport.authorities {
         data.insert(AUTHORITIES_KEY.to_owned(), ByteString(authorities.clone().into_bytes()));
@@ -91,7 +91,7 @@ pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
 /// The configuration of every member.
 ///
 /// It has no persistence, so a started member has always forgotten its locks. The fence relies on this alone.
-pub fn redis_conf(plan: &Plan, tls: bool) -> String {
+pub fn redis_conf(tls: bool) -> String {
     let mut lines = listening(tls);
     lines.extend([
         // Users and their passwords guard the members. The address of a client does not matter.
@@ -110,36 +110,33 @@ pub fn redis_conf(plan: &Plan, tls: bool) -> String {
         "enable-module-command no".to_owned(),
         "logfile \"\"".to_owned(),
         "loglevel notice".to_owned(),
-    ]);
-    let limit = resources(plan).limits.and_then(|limits| limits.get(MEMORY).cloned());
-    lines.extend(limits(limit.as_ref().and_then(max_memory)));
-    lines.push(String::new());
-    lines.join("\n")
-}
-
-/// Limits of the memory and buffers that one client, and all clients together, can use on a member.
-///
-/// The commands and replies of a lock have some hundred bytes. These limits are three to four orders of magnitude above
-/// them, and far below the amount that fills or kills a member.
-fn limits(max_memory: Option<u64>) -> Vec<String> {
-    let mut lines = vec![
-        // The longest argument. Redis allocates the announced length, and 26 bytes can announce half a gigabyte.
+        // The commands and replies of a lock have some hundred bytes. These limits are three to four orders of magnitude
+        // above them, and far below the amount that fills or kills a member.
+        // The first one is the longest argument. Redis allocates the announced length, and 26 bytes can announce half a gigabyte.
         "proto-max-bulk-len 1mb".to_owned(),
         "client-query-buffer-limit 1mb".to_owned(),
         // Redis does not count unread replies in maxmemory.
         "client-output-buffer-limit normal 1mb 256kb 5".to_owned(),
         "client-output-buffer-limit pubsub 1mb 256kb 5".to_owned(),
-    ];
-    if let Some(bytes) = max_memory {
-        lines.extend([
-            format!("maxmemory {bytes}"),
+        String::new(),
+    ]);
+    lines.join("\n")
+}
+
+/// Settings of Redis that follow from the memory limit, which belongs to the pod.
+///
+/// They are arguments of its process. In redis.conf a raised limit would reach the restarted processes of pods with the lower one.
+pub fn memory_settings(plan: &Plan) -> Vec<(&'static str, u64)> {
+    let limit = resources(plan).limits.and_then(|limits| max_memory(limits.get(MEMORY)?));
+    limit.map_or_else(Vec::new, |bytes| {
+        vec![
+            ("maxmemory", bytes),
             // Above this limit Redis closes the connections that use most. The operator's connections are exempt (CLIENT NO-EVICT).
-            format!("maxmemory-clients {}", bytes / 4),
+            ("maxmemory-clients", bytes / 4),
             // An idle connection needs about 24 KB.
-            format!("maxclients {}", (bytes / MEMORY_PER_CLIENT).clamp(LEAST_CLIENTS, MOST_CLIENTS)),
-        ]);
-    }
-    lines
+            ("maxclients", (bytes / MEMORY_PER_CLIENT).clamp(LEAST_CLIENTS, MOST_CLIENTS)),
+        ]
+    })
 }
 
 /// The port lines. With TLS there is no plain port, so a client without TLS is refused.

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::config::{TLS_DIRECTORY, conf_key, mounted_acl_key, readiness_key, resources};
+use super::config::{TLS_DIRECTORY, conf_key, memory_settings, mounted_acl_key, readiness_key, resources};
 use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector, selector};
 use crate::api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext};
 use crate::quorum::model::auth::Auth;
@@ -159,7 +159,7 @@ fn redis(plan: &Plan) -> Container {
         name: REDIS_CONTAINER.into(),
         image: Some(plan.image.clone()),
         image_pull_policy: Some("IfNotPresent".into()),
-        command: Some(vec!["redis-server".into(), "/etc/redis/redis.conf".into()]),
+        command: Some(command(plan)),
         ports: Some(vec![tcp_port("redis", i32::from(PORT))]),
         resources: Some(resources(plan)),
         readiness_probe: Some(readiness(plan)),
@@ -168,6 +168,13 @@ fn redis(plan: &Plan) -> Container {
         volume_mounts: Some(mounts(plan)),
         ..Container::default()
     }
+}
+
+/// The command of the Redis container. Its arguments have priority over the lines of redis.conf.
+fn command(plan: &Plan) -> Vec<String> {
+    let settings = memory_settings(plan).into_iter();
+    let arguments = settings.flat_map(|(name, value)| [format!("--{name}"), value.to_string()]);
+    ["redis-server", "/etc/redis/redis.conf"].map(str::to_owned).into_iter().chain(arguments).collect()
 }
 
 /// The mounts of the Redis container. Redis writes no file, so there is no volume for files.

@@ -14,7 +14,7 @@ use crate::api::RedisQuorum;
 use crate::fence::Users;
 use crate::fence::clock::Rule;
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::build::{redis_conf, users_acl};
+use crate::quorum::model::build::{memory_settings, redis_conf, users_acl};
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{Plan, validate};
 use crate::quorum::model::users::voting_users;
@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Member {
     directory: PathBuf,
     port: u16,
+    /// The arguments after redis.conf.
+    arguments: Vec<String>,
     process: Option<Child>,
     /// Environment of the process.
     environment: Vec<(&'static str, PathBuf)>,
@@ -51,15 +53,17 @@ impl Member {
         let directory = std::env::temp_dir().join(format!("redlock-link-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let at = |path: &Path| path.to_string_lossy().into_owned();
-        let conf = redis_conf(plan, false)
+        let conf = redis_conf(false)
             .replace(&format!("port {PORT}"), &format!("port {port}"))
             .replace("bind * -::*", "bind 127.0.0.1")
             .replace("/etc/redis/users.acl", &at(&directory.join("users.acl")))
             .replace("dir /\n", &format!("dir {}\n", at(&directory)));
         std::fs::write(directory.join("redis.conf"), conf).unwrap();
         std::fs::write(directory.join("users.acl"), users_acl(plan, auth, &plan.members[index])).unwrap();
+        let settings = memory_settings(plan).into_iter();
+        let arguments = settings.flat_map(|(name, value)| [format!("--{name}"), value.to_string()]).collect();
         let environment = env(&directory);
-        let mut member = Self { directory, port, process: None, environment };
+        let mut member = Self { directory, port, arguments, process: None, environment };
         member.start();
         member
     }
@@ -67,6 +71,7 @@ impl Member {
     fn start(&mut self) {
         let process = Command::new("redis-server")
             .arg(self.directory.join("redis.conf"))
+            .args(&self.arguments)
             .envs(self.environment.iter().cloned())
             .stdout(Stdio::null())
             .kill_on_drop(true)
