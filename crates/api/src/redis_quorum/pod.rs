@@ -60,7 +60,7 @@ pub struct MemberPod {
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// Additional containers, for example an agent of a platform. They run with the restrictions of the container
-    /// `redis` and mount nothing.
+    /// `redis` and mount nothing. While one of them is not ready, the member counts as absent for drains, even if it votes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub extra_containers: Vec<ExtraContainer>,

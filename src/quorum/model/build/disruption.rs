@@ -14,6 +14,8 @@ use crate::quorum::model::plan::Plan;
 ///
 /// `AlwaysAllow` is set because a member that is not ready has no vote to lose, so its eviction only restarts its wait. With the other
 /// policy, members that can never become ready (a bad image, a dead node) would block every drain.
+///
+/// Extra containers can make the pod of a voting member unready, so with them the other policy applies.
 pub(super) fn budget(plan: &Plan) -> PodDisruptionBudget {
     let names = plan.members.iter().map(|member| member.name.clone());
     let voters = LabelSelectorRequirement {
@@ -21,6 +23,7 @@ pub(super) fn budget(plan: &Plan) -> PodDisruptionBudget {
         operator: "In".to_owned(),
         values: Some(names.filter(|name| plan.lists.counts(name)).collect()),
     };
+    let unready = if plan.pod.extra_containers.is_empty() { "AlwaysAllow" } else { "IfHealthyBudget" };
     PodDisruptionBudget {
         metadata: owned(plan, plan.name.clone(), quorum_labels(plan)),
         spec: Some(PodDisruptionBudgetSpec {
@@ -29,7 +32,7 @@ pub(super) fn budget(plan: &Plan) -> PodDisruptionBudget {
                 match_labels: Some(quorum_selector(plan)),
                 match_expressions: Some(vec![voters]),
             }),
-            unhealthy_pod_eviction_policy: Some("AlwaysAllow".into()),
+            unhealthy_pod_eviction_policy: Some(unready.into()),
             ..PodDisruptionBudgetSpec::default()
         }),
         status: None,

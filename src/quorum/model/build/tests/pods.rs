@@ -51,3 +51,15 @@ fn extra_containers_have_the_restrictions_but_no_volumes() {
         (Some("sandbox"), Some(false))
     );
 }
+
+/// The pod of a voting member is not ready while an extra container is not ready.
+#[test]
+fn extra_containers_keep_unready_members_in_the_budget() {
+    let policy = |spec: Value| {
+        let budget = build(&plan(spec), &auth()).disruption_budget.unwrap();
+        budget.spec.unwrap().unhealthy_pod_eviction_policy.unwrap()
+    };
+    assert_eq!(policy(json!({})), "AlwaysAllow");
+    let agent = json!({"name": "agent", "image": "agent:1"});
+    assert_eq!(policy(json!({"pod": {"extraContainers": [agent]}})), "IfHealthyBudget");
+}
