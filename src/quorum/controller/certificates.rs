@@ -24,7 +24,7 @@ use crate::quorum::model::plan::{MemberPlan, Plan, TlsPlan};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::tls::authority::{Authority, Pair, advance};
 use crate::quorum::model::tls::{
-    AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Unfit, is_lent, issue, read, union,
+    AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Span, Unfit, is_lent, issue, read, union,
 };
 use crate::quorum::session::{ActError, MemberLink, authorities_of};
 use crate::time::Monotonic;
@@ -41,6 +41,8 @@ pub(super) struct Tls {
     pub(super) transport: Transport,
     /// `None` if members use plain TCP.
     pub(super) certificate: Option<Found>,
+    /// The published end of its validity.
+    expires: Option<i64>,
 }
 
 impl Tls {
@@ -54,9 +56,7 @@ impl Tls {
 /// Reads or makes the certificate, and adds it to the trusted ones of this replica.
 pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls, Error> {
     let tls = find(observer).await?;
-    let span = tls.certificate.as_ref().and_then(|certificate| certificate.as_ref().ok()).map(|found| found.span);
-    let expires = span.map(|span| span.not_after);
-    observer.context.metrics.certificate_expires(observer.sources.session.reference(), expires);
+    observer.context.metrics.certificate_expires(observer.sources.session.reference(), tls.expires);
     observer.memory.certificate.lock().clone_from(&tls.certificate);
     Ok(tls)
 }
@@ -68,9 +68,11 @@ async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
     let speaks = |member: &MemberPlan| observed.speaks_tls(&member.name).unwrap_or(plan.tls.is_some());
     let tls: Vec<bool> = plan.members.iter().map(speaks).collect();
     if plan.tls.is_none() && !tls.contains(&true) {
-        return Ok(Tls { transport: Transport { tls, ..Transport::default() }, certificate: None });
+        let transport = Transport { tls, ..Transport::default() };
+        return Ok(Tls { transport, certificate: None, expires: None });
     }
-    let ReadTls { certificate, published, .. } = read_again(observer.cluster, observed, &observer.memory.tls).await?;
+    let ReadTls { certificate, published, expires, .. } =
+        read_again(observer.cluster, observed, &observer.memory.tls).await?;
     let authorities = match &certificate {
         Some(Ok(certificate)) if all_serve(observed, certificate, &tls) => Some(certificate.authorities.clone()),
         Some(Ok(certificate)) => Some(union(&certificate.authorities, published.as_deref().unwrap_or_default())),
@@ -81,7 +83,7 @@ async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
     {
         tracing::warn!(quorum = %session.reference(), %error, "no certificate authority can be read");
     }
-    Ok(Tls { transport: Transport { tls, authorities, addresses: observed.given_addresses() }, certificate })
+    Ok(Tls { transport: Transport { tls, authorities, addresses: observed.given_addresses() }, certificate, expires })
 }
 
 /// Whether no member serves an older certificate than this one.
@@ -108,33 +110,61 @@ async fn read_again(
     }
     let config: Option<Secret> = cluster.get(&plan.namespace, &plan.config_name()).await?;
     let published = config.and_then(|config| authorities_of(&config, &plan.uid));
+    let secret: Option<Secret> = match &plan.tls {
+        Some(tls) => cluster.get(&plan.namespace, &tls.secret).await?,
+        None => None,
+    };
+    let stored = secret.as_ref().and_then(stored_expiry);
     let certificate = match &plan.tls {
         None => None,
-        Some(tls) if tls.managed => Some(managed(cluster, plan, tls, &names).await?),
-        Some(tls) => Some(given(cluster, plan, tls).await?),
+        Some(tls) if tls.managed => Some(managed(cluster, plan, tls, &names, secret.as_ref()).await?),
+        Some(tls) => Some(given(plan, tls, secret, cluster.api_now().0 / 1000)),
     };
-    let read = ReadTls { plan: of_plan, certificate, published, at };
+    let last = memory.lock().as_ref().and_then(|read| read.expires);
+    let expires = expiry(certificate.as_ref(), last.or(stored));
+    let read = ReadTls { plan: of_plan, certificate, published, expires, at };
     *memory.lock() = Some(read.clone());
     Ok(read)
 }
 
+/// The end of the validity of the certificate in a Secret, even if it is unfit.
+fn stored_expiry(secret: &Secret) -> Option<i64> {
+    let pem = secret.data.as_ref()?.get(CERTIFICATE_KEY)?;
+    Some(Span::of_pem(&pem.0)?.not_after)
+}
+
+/// The end of the validity to publish, in seconds of Unix time.
+///
+/// While the certificate has a fault, members serve the last one. An alert on its expiry must not end when it has expired.
+fn expiry(certificate: Option<&Found>, last: Option<i64>) -> Option<i64> {
+    certificate?.as_ref().map_or(last, |certificate| Some(certificate.span.not_after))
+}
+
 /// The certificate that a user or cert-manager made.
-async fn given(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan) -> Result<Found, Error> {
+fn given(plan: &Plan, tls: &TlsPlan, secret: Option<Secret>, now: i64) -> Found {
     let (name, names) = (&tls.secret, plan.server_names());
-    let Some(secret) = cluster.get::<Secret>(&plan.namespace, name).await? else {
+    let Some(secret) = secret else {
         let names = names.join(", ");
-        return Ok(Err(Blocked::NoCertificate { name: name.clone(), names }.to_string()));
+        return Err(Blocked::NoCertificate { name: name.clone(), names }.to_string());
     };
     let certificate = if is_lent(&secret, &plan.name) {
-        read(&secret.data.unwrap_or_default(), &names, cluster.api_now().0 / 1000)
+        read(&secret.data.unwrap_or_default(), &names, now)
     } else {
         Err(Unfit::NotLent { quorum: plan.name.clone() })
     };
-    Ok(certificate.map_err(|unfit| Blocked::UnfitCertificate { name: name.clone(), unfit }.to_string()))
+    certificate.map_err(|unfit| Blocked::UnfitCertificate { name: name.clone(), unfit }.to_string())
 }
 
 /// The operator's own certificate with these names. It is made again when its renewal is due.
-async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[String]) -> Result<Found, Error> {
+///
+/// `secret` has the last one.
+async fn managed(
+    cluster: &Cluster<'_>,
+    plan: &Plan,
+    tls: &TlsPlan,
+    names: &[String],
+    secret: Option<&Secret>,
+) -> Result<Found, Error> {
     let (now, name) = (cluster.api_now().0 / 1000, plan.authority_name());
     let found: Option<Secret> = cluster.get(&plan.namespace, &name).await?;
     if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
@@ -156,7 +186,7 @@ async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[Str
         };
         cluster.publish_event(event).await;
     }
-    issued(cluster, plan, &tls.secret, names, &authority).await
+    issued(cluster, plan, &tls.secret, names, &authority, secret).await
 }
 
 async fn issued(
@@ -165,16 +195,16 @@ async fn issued(
     name: &str,
     names: &[String],
     authority: &Authority,
+    found: Option<&Secret>,
 ) -> Result<Found, Error> {
     let now = cluster.api_now().0 / 1000;
-    let found: Option<Secret> = cluster.get(&plan.namespace, name).await?;
-    if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
+    if let Some(problem) = found.and_then(|found| in_the_way(found, plan)) {
         return Ok(Err(problem));
     }
     let Some(current) = &authority.current else {
         return Ok(Err(Blocked::NoAuthority { name: name.to_owned() }.to_string()));
     };
-    let mut data = found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default();
+    let mut data = found.and_then(|found| found.data.clone()).unwrap_or_default();
     let (before, trusted) = (data.clone(), authority.trusted());
     let is_due = is_due(&data, current, names, now);
     if is_due {
@@ -188,7 +218,7 @@ async fn issued(
     }
     let secret = own_secret(plan, name.to_owned(), data.clone());
     if data != before
-        && let Some(refused) = write_secret(cluster, plan, secret, found.as_ref()).await?
+        && let Some(refused) = write_secret(cluster, plan, secret, found).await?
     {
         return Ok(Err(refused));
     }
@@ -255,4 +285,39 @@ fn is_due(data: &Data, authority: &Pair, names: &[String], now: i64) -> bool {
     let pem = ByteString(authority.certificate.clone().into_bytes());
     by_authority.insert(AUTHORITIES_KEY.to_owned(), pem);
     read(&by_authority, names, now).map_or(true, |certificate| certificate.span.is_old(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quorum::model::tls::authority::CERTIFICATE_LIFE;
+
+    const NOW: i64 = 1_800_000_000;
+    const NAME: &str = "q-0.shop.svc";
+
+    /// The Secret with a certificate that was issued at this time.
+    fn secret(issued: i64) -> Secret {
+        let authority = issue::authority("q", issued).unwrap();
+        let own = issue::certificate(&authority, &[NAME.to_owned()], issued).unwrap();
+        Secret { data: Some(certificate_data(&own, &authority.certificate)), ..Secret::default() }
+    }
+
+    /// The certificate in a Secret, or its fault.
+    fn found(secret: &Secret) -> Found {
+        read(secret.data.as_ref().unwrap(), &[NAME.to_owned()], NOW).map_err(|unfit| unfit.to_string())
+    }
+
+    #[test]
+    fn the_expiry_of_a_certificate_stays_while_it_has_a_fault() {
+        let expires = |secret: &Secret, last| expiry(Some(&found(secret)), last);
+        let (fit, expired) = (secret(NOW), secret(NOW - 2 * CERTIFICATE_LIFE));
+        assert_eq!(stored_expiry(&fit), Some(NOW + CERTIFICATE_LIFE));
+        assert_eq!(expires(&fit, Some(7)), stored_expiry(&fit));
+        assert!(found(&expired).is_err());
+        assert_eq!(expires(&expired, Some(7)), Some(7));
+        // A leader that starts after the expiry reads it from the Secret.
+        assert_eq!(stored_expiry(&expired), Some(NOW - CERTIFICATE_LIFE));
+        assert_eq!(stored_expiry(&Secret::default()), None);
+        assert_eq!(expiry(None, Some(7)), None, "members use plain TCP");
+    }
 }

@@ -122,6 +122,8 @@ pub(super) struct ReadTls {
     pub(super) plan: (Option<TlsPlan>, Vec<String>),
     pub(super) certificate: Option<Result<Certificate, String>>,
     pub(super) published: Option<String>,
+    /// The end of the validity of the last certificate without a fault, in seconds of Unix time.
+    pub(super) expires: Option<i64>,
     pub(super) at: Monotonic,
 }
 
