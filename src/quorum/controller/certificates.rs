@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::error::{Error, RESYNC};
-use super::memory::{ReadTls, SECRETS_PERIOD};
+use super::memory::{Memory, ReadTls, SECRETS_PERIOD};
 use super::observe::{Observed, Observer};
 use super::owned::write_secret;
 use crate::api::requests::is_ours;
@@ -72,7 +72,7 @@ async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
         return Ok(Tls { transport, certificate: None, expires: None });
     }
     let ReadTls { certificate, published, expires, .. } =
-        read_again(observer.cluster, observed, &observer.memory.tls).await?;
+        read_again(observer.cluster, observed, observer.memory).await?;
     let authorities = match &certificate {
         Some(Ok(certificate)) if all_serve(observed, certificate, &tls) => Some(certificate.authorities.clone()),
         Some(Ok(certificate)) => Some(union(&certificate.authorities, published.as_deref().unwrap_or_default())),
@@ -96,16 +96,12 @@ fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -
 }
 
 /// Returns the last reading if it is fresh, and reads again otherwise.
-async fn read_again(
-    cluster: &Cluster<'_>,
-    observed: &Observed<'_>,
-    memory: &Mutex<Option<ReadTls>>,
-) -> Result<ReadTls, Error> {
+async fn read_again(cluster: &Cluster<'_>, observed: &Observed<'_>, memory: &Memory) -> Result<ReadTls, Error> {
     let (plan, at) = (observed.plan, cluster.now());
     let names = plan.issued_names(&observed.balancer_hosts());
     let of_plan = (plan.tls.clone(), names.clone());
     let fresh = |read: &ReadTls| read.plan == of_plan && at < read.at + SECRETS_PERIOD;
-    if let Some(read) = memory.lock().clone().filter(fresh) {
+    if let Some(read) = memory.tls.lock().clone().filter(fresh) {
         return Ok(read);
     }
     let config: Option<Secret> = cluster.get(&plan.namespace, &plan.config_name()).await?;
@@ -117,13 +113,15 @@ async fn read_again(
     let stored = secret.as_ref().and_then(stored_expiry);
     let certificate = match &plan.tls {
         None => None,
-        Some(tls) if tls.managed => Some(managed(cluster, plan, tls, &names, secret.as_ref()).await?),
+        Some(tls) if tls.managed => {
+            Some(managed(cluster, plan, tls, &names, secret.as_ref(), &memory.authority).await?)
+        }
         Some(tls) => Some(given(plan, tls, secret, cluster.api_now().0 / 1000)),
     };
-    let last = memory.lock().as_ref().and_then(|read| read.expires);
+    let last = memory.tls.lock().as_ref().and_then(|read| read.expires);
     let expires = expiry(certificate.as_ref(), last.or(stored));
     let read = ReadTls { plan: of_plan, certificate, published, expires, at };
-    *memory.lock() = Some(read.clone());
+    *memory.tls.lock() = Some(read.clone());
     Ok(read)
 }
 
@@ -157,36 +155,48 @@ fn given(plan: &Plan, tls: &TlsPlan, secret: Option<Secret>, now: i64) -> Found 
 
 /// The operator's own certificate with these names. It is made again when its renewal is due.
 ///
-/// `secret` has the last one.
+/// `secret` has the last one. `memory` has the last authority, which is written back if its Secret was deleted.
 async fn managed(
     cluster: &Cluster<'_>,
     plan: &Plan,
     tls: &TlsPlan,
     names: &[String],
     secret: Option<&Secret>,
+    memory: &Mutex<Authority>,
 ) -> Result<Found, Error> {
     let (now, name) = (cluster.api_now().0 / 1000, plan.authority_name());
     let found: Option<Secret> = cluster.get(&plan.namespace, &name).await?;
     if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
         return Ok(Err(problem));
     }
-    let stored = found.as_ref().and_then(|found| found.data.as_ref()).map(Authority::from_data).unwrap_or_default();
+    let stored = stored_authority(found.as_ref(), &memory.lock());
     let authority = match advance(stored.clone(), now, || issue::authority(&plan.name, now)) {
         Ok(authority) => authority,
         Err(error) => return Ok(Err(Blocked::NoAuthorityMade { error: error.to_string() }.to_string())),
     };
-    if authority != stored {
+    if found.is_none() || authority != stored {
         let secret = own_secret(plan, name.clone(), authority.data());
         if let Some(refused) = write_secret(cluster, plan, secret, found.as_ref()).await? {
             return Ok(Err(refused));
         }
-        let event = match found {
-            Some(_) => QuorumEvent::AuthorityRenewed { secret: name },
-            None => QuorumEvent::AuthorityCreated { secret: name },
-        };
-        cluster.publish_event(event).await;
+        if authority == stored {
+            tracing::warn!(quorum = %plan.name, "the authority's Secret was gone, written back from memory");
+        } else {
+            let event = match found {
+                Some(_) => QuorumEvent::AuthorityRenewed { secret: name },
+                None => QuorumEvent::AuthorityCreated { secret: name },
+            };
+            cluster.publish_event(event).await;
+        }
     }
+    memory.lock().clone_from(&authority);
     issued(cluster, plan, &tls.secret, names, &authority, secret).await
+}
+
+/// The authority in its Secret, or the last one if the Secret was deleted.
+fn stored_authority(found: Option<&Secret>, last: &Authority) -> Authority {
+    let data = |found: &Secret| found.data.as_ref().map(Authority::from_data).unwrap_or_default();
+    found.map_or_else(|| last.clone(), data)
 }
 
 async fn issued(
@@ -305,6 +315,16 @@ mod tests {
     /// The certificate in a Secret, or its fault.
     fn found(secret: &Secret) -> Found {
         read(secret.data.as_ref().unwrap(), &[NAME.to_owned()], NOW).map_err(|unfit| unfit.to_string())
+    }
+
+    #[test]
+    fn a_deleted_authority_is_taken_from_memory() {
+        let make = || issue::authority("q", NOW);
+        let last = advance(Authority::default(), NOW, make).unwrap();
+        let after = |found: Option<&Secret>| advance(stored_authority(found, &last), NOW, make).unwrap();
+        assert_eq!(after(None), last);
+        let edited = after(Some(&Secret::default()));
+        assert!(edited.current.is_some() && edited != last, "an edited Secret is not restored");
     }
 
     #[test]

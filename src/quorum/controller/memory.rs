@@ -11,6 +11,7 @@ use crate::quorum::model::effective::Lowering;
 use crate::quorum::model::plan::TlsPlan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::tls::Certificate;
+use crate::quorum::model::tls::authority::Authority;
 use crate::redlock::RunId;
 use crate::time::Monotonic;
 
@@ -26,6 +27,8 @@ pub(super) struct Memory {
     /// Failures at members that delay a change of the members.
     pub(super) change_failures: Mutex<Vec<String>>,
     pub(super) tls: Mutex<Option<ReadTls>>,
+    /// The operator's own authority at its last reading, which is written back if its Secret is deleted.
+    pub(super) authority: Mutex<Authority>,
     /// The certificate to serve, or its fault. `None` if members use plain TCP.
     pub(super) certificate: Mutex<Option<Result<Certificate, String>>>,
     pub(super) passwords: Mutex<Passwords>,

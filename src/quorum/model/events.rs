@@ -147,9 +147,9 @@ messages! {
     PasswordsRotated => ("PasswordsRotated", EventType::Normal),
     /// The operator has made an authority for certificates in Secret {secret}
     ///
-    /// When: The first members with TLS are created.
+    /// When: The first members with TLS are created, or the Secret was deleted and the leader has no copy.
     ///
-    /// To do: nothing.
+    /// To do: nothing for a new quorum. After a deletion, let clients read their Secrets again.
     AuthorityCreated { secret: String } => ("AuthorityCreated", EventType::Normal),
     /// The operator has a new authority for certificates in Secret {secret}
     ///
