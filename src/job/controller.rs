@@ -133,7 +133,7 @@ impl JobController {
             return;
         }
         tracing::info!(job = %ObjectRef::from_obj(&**job), event = event.means().0, %event, "published an Event");
-        self.context.event(&**job, event.means(), event.to_string()).await;
+        self.context.event(&**job, event.means(), event.to_string(), None).await;
     }
 }
 

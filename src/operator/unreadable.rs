@@ -68,7 +68,7 @@ async fn report_kind<K: Kind>(context: &Context, cache: &Cache<K>, reported: &mu
         reported.insert(object_id, now);
         let note = message(&raw);
         let object = Guarded::<K>::Unreadable(Box::new((*raw).clone()));
-        context.event(&object, (CommonReason::Unreadable.as_str(), EventType::Warning), note).await;
+        context.event(&object, (CommonReason::Unreadable.as_str(), EventType::Warning), note, None).await;
     }
 }
 

@@ -300,7 +300,7 @@ async fn publish(session: Weak<QuorumSession>, events: broadcast::Receiver<Quoru
         // The log has the Events that this task missed.
         let Ok(event) = event else { continue };
         let Some(session) = session.upgrade() else { return };
-        session.context.event(session.quorum().as_ref(), event.means(), event.to_string()).await;
+        session.context.event(session.quorum().as_ref(), event.means(), event.to_string(), None).await;
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::OptionFuture;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference, Pod};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
@@ -227,22 +227,28 @@ impl Context {
         metrics.text()
     }
 
-    /// Publishes an Event about `object`.
+    /// Publishes an Event about `object`, and about the object `related`, if there is one.
     ///
     /// A lost Event is only logged, because status and conditions have the same information.
-    pub async fn event<K>(&self, object: &K, (reason, type_): (&str, EventType), mut note: String)
-    where
+    pub async fn event<K>(
+        &self,
+        object: &K,
+        (reason, type_): (&str, EventType),
+        mut note: String,
+        related: Option<ObjectReference>,
+    ) where
         K: kube::Resource<DynamicType = ()>,
     {
         while note.len() > LONGEST_NOTE {
             note.pop();
         }
-        let event = Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
         // A recorder counts a second Event with the same reason as a repetition of the first, even with another note. That is right for locks,
-        // because there are many of them and a condition has the details. A new recorder remembers nothing.
-        let is_lock = K::kind(&()) == DistributedLock::kind(&());
+        // because there are many of them and a condition has the details. It is also right for the same related object. A new recorder
+        // remembers nothing.
+        let counts = K::kind(&()) == DistributedLock::kind(&()) || related.is_some();
+        let event = Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: related };
         let recorder = match event.type_ {
-            EventType::Warning if is_lock => self.repeated.clone(),
+            EventType::Warning if counts => self.repeated.clone(),
             EventType::Warning | EventType::Normal => Recorder::new(self.client.clone(), self.reporter.clone()),
         };
         match timeout(EVENT_TIMEOUT, recorder.publish(&event, &object.object_ref(&()))).await {

@@ -184,7 +184,9 @@ impl LockStore {
             return;
         }
         let (context, lock) = (self.context.clone(), lock.clone());
-        tokio::spawn(async move { context.event(&*lock, (event.reason(), event.kind()), event.to_string()).await });
+        tokio::spawn(
+            async move { context.event(&*lock, (event.reason(), event.kind()), event.to_string(), None).await },
+        );
     }
 
     /// The metrics of the operator.

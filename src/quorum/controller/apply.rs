@@ -40,6 +40,9 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
         // The operator does not watch such an object, so it checks again after a while.
         applied.due = applied.due.min(SECRETS_PERIOD);
     }
+    let now = observer.cluster.now();
+    let paused = memory.kept.lock().values().filter_map(|kept| kept.paused_for(now)).min();
+    applied.due = paused.map_or(applied.due, |paused| applied.due.min(paused));
     if let Some(remembered) = memory.applied.lock().as_mut() {
         remembered.obstacle.clone_from(&applied.obstacle);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -77,7 +78,16 @@ impl<'a> Cluster<'a> {
     pub(super) async fn publish_event(&self, event: QuorumEvent) {
         tracing::info!(quorum = %self.session.reference(), event = event.means().0, %event, "published an Event");
         let quorum = self.session.quorum();
-        self.context.event(quorum.as_ref(), event.means(), event.to_string()).await;
+        let related = match &event {
+            QuorumEvent::Mended { kind, name } => Some(ObjectReference {
+                kind: Some(kind.clone()),
+                name: Some(name.clone()),
+                namespace: quorum.namespace(),
+                ..ObjectReference::default()
+            }),
+            _ => None,
+        };
+        self.context.event(quorum.as_ref(), event.means(), event.to_string(), related).await;
     }
 
     /// The current state of the quorum at the API server.

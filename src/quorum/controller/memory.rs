@@ -117,6 +117,21 @@ pub(super) struct Kept {
     pub(super) version: Option<String>,
     /// Its UID.
     pub(super) uid: Option<String>,
+    /// When the operator last restored it after a change by another client.
+    pub(super) mended: Option<Monotonic>,
+}
+
+/// The pause between two repairs of an edited object.
+///
+/// Another controller that writes the same field would otherwise answer each repair at once, without end.
+const MEND_PAUSE: Duration = Duration::from_secs(5);
+
+impl Kept {
+    /// The rest of the pause before the next repair. `None` if there is none.
+    pub(super) fn paused_for(&self, now: Monotonic) -> Option<Duration> {
+        let until = self.mended? + MEND_PAUSE;
+        (now < until).then(|| until.since(now))
+    }
 }
 
 /// The certificates at the last reading.
@@ -165,6 +180,15 @@ impl Passwords {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repaired_object_is_not_repaired_again_during_the_pause() {
+        let now = Monotonic::default();
+        let kept = |mended| Kept { wanted: [0; 32], is: [0; 32], version: None, uid: None, mended };
+        assert_eq!(kept(None).paused_for(now), None);
+        assert_eq!(kept(Some(now)).paused_for(now + MEND_PAUSE / 5), Some(MEND_PAUSE / 5 * 4));
+        assert_eq!(kept(Some(now)).paused_for(now + MEND_PAUSE), None);
+    }
 
     #[test]
     fn a_refusal_of_one_step_stays_when_another_one_succeeds() {

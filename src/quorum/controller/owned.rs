@@ -62,8 +62,8 @@ impl Owned {
 
 /// Gives an object its desired state, and returns the obstacle, if there is one.
 ///
-/// `live` is the watched object, if there is one. There are three obstacles: another owner's object has the name, our object is being
-/// deleted, or the API server refuses the write.
+/// `live` is the watched object, if there is one. An edit that follows a repair stays until the pause has passed. There are three
+/// obstacles: another owner's object has the name, our object is being deleted, or the API server refuses the write.
 pub(super) async fn keep<K: Namespaced + Serialize>(
     sources: &Sources<'_>,
     plan: &Plan,
@@ -75,7 +75,8 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     let wanted = digest(desired);
     let was_wanted = kept_before.as_ref().is_some_and(|kept_before| kept_before.wanted == wanted);
     let is_kept = |found: &&K| was_wanted && is_kept(kept, *found) && has_notes(desired, found);
-    if live.as_ref().is_some_and(is_kept) {
+    let paused = || was_wanted && kept_before.as_ref().is_some_and(|kept| kept.paused_for(cluster.now()).is_some());
+    if live.as_ref().is_some_and(|live| is_kept(live) || paused()) {
         return Ok(None);
     }
     let name = desired.name_any();
@@ -93,11 +94,12 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
         Err(error) => return refused::<K>(&name, error).map(Some),
     };
     let changed = found.and_then(|found| found.resource_version()) != written.resource_version();
-    if changed && was_wanted {
+    let mended = (changed && was_wanted).then(|| cluster.now());
+    if mended.is_some() {
         cluster.publish_event(QuorumEvent::Mended { kind: K::kind(&()).into_owned(), name }).await;
     }
     let (is, version, uid) = (digest(&written), written.resource_version(), written.uid());
-    kept.lock().insert(key_of(desired), Kept { wanted, is, version, uid });
+    kept.lock().insert(key_of(desired), Kept { wanted, is, version, uid, mended });
     Ok(None)
 }
 
@@ -286,7 +288,7 @@ mod tests {
         };
         let confirmed = version("7", "None");
         let (is, version_7) = (digest(&confirmed), confirmed.resource_version());
-        let entry = Kept { wanted: is, is, version: version_7, uid: None };
+        let entry = Kept { wanted: is, is, version: version_7, uid: None, mended: None };
         let kept = Mutex::new(KeptObjects::from([(key_of(&confirmed), entry)]));
         assert!(is_kept(&kept, &confirmed));
         assert!(!is_kept(&kept, &version("8", "10.0.0.1")), "an edit");

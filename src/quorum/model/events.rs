@@ -113,7 +113,8 @@ messages! {
     ///
     /// When: A user or a program changed an object of the quorum.
     ///
-    /// To do: edit the RedisQuorum if you want another object. To restart a member, delete its pod.
+    /// To do: edit the RedisQuorum if you want another object. To restart a member, delete its pod. If the Event repeats,
+    /// `metadata.managedFields` of the object names the other program.
     Mended { kind: String, name: String } => ("Mended", EventType::Warning),
     /// Secret {secret} was gone and no replica had a copy. The operator makes new passwords and restarts the members with them, one by one
     ///
