@@ -37,7 +37,7 @@ messages! {
     KeyNeverExpires { why: String } => ("KeyNeverExpires", EventType::Warning),
     /// {why}. The lock is free
     ///
-    /// When: The leader of an election released the lock, or its container has terminated. Claims have no such Event.
+    /// When: A hold of an election ended, for the reason in the message. Claims have no such Event.
     ///
     /// To do: nothing.
     Released { why: String } => ("LockReleased", EventType::Normal),
@@ -52,7 +52,7 @@ messages! {
     /// When: A hold ended, and no majority of the members answered until none of them could remember it.
     ///
     /// To do: look at the RedisQuorum. The operator grants the lock again when a majority answers.
-    Unconfirmed { why: String } => ("LockEnding", EventType::Warning),
+    Unconfirmed { why: String } => ("LockEndUnconfirmed", EventType::Warning),
     /// {why}. The operator no longer renews the hold, which runs out within one ttl
     ///
     /// When: The operator stopped renewing the hold of an election: the leader stepped down, is gone or is unhealthy. Claims have no such Event.
@@ -117,5 +117,18 @@ impl LockEvent {
     /// The type of the Event.
     pub const fn kind(&self) -> EventType {
         self.means().1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Warnings of a lock with the same reason are counted on the first of them, and their messages are lost.
+    #[test]
+    fn warnings_of_a_lock_have_different_reasons() {
+        let warnings = include_str!("events.rs").lines().filter(|line| line.ends_with(", EventType::Warning),"));
+        let mut reasons: Vec<_> = warnings.filter_map(|line| line.split('"').nth(1)).collect();
+        reasons.sort_unstable();
+        let repeated: Vec<_> = reasons.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        assert_eq!(repeated, ["NoCandidate"], "a lock is either an election or a claim");
     }
 }
