@@ -1,5 +1,6 @@
 //! `redlock list`: all locks of a namespace or of the cluster.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 
 use futures::TryStreamExt as _;
@@ -108,7 +109,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
         None => Api::all(cluster.client.clone()),
     };
     let mut events = pin!(limited_watch(api, watcher::Config::default()));
-    let (mut first, mut widths, mut gap) = (Vec::new(), None, false);
+    let (mut first, mut reported, mut widths, mut gap) = (Vec::new(), BTreeSet::new(), None, false);
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
@@ -126,28 +127,49 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
             watcher::Event::Init => first.clear(),
             watcher::Event::InitApply(lock) => first.push(lock),
             watcher::Event::InitDone => {
+                // The watch reports no end of an object that was deleted during an interruption.
+                for gone in relisted(&mut reported, &first) {
+                    print_gone(&gone, cluster.now(), printer)?;
+                }
                 lock_row::sort(&mut first);
                 let listed = first.drain(..).filter(|lock| args.means(lock)).collect();
                 widths = Some(print(listed, cluster.now(), printer, widths.as_deref())?);
             }
-            // The end of a listed lock is a change that the user must see.
-            watcher::Event::Apply(lock) if args.means(&lock) || lock.is_finished() && !args.held && !args.waiting => {
-                widths = Some(print(vec![lock], cluster.now(), printer, widths.as_deref())?);
-            }
-            watcher::Event::Delete(lock) => {
-                printer.print_line(&format!(
-                    "{} {} (dlock/{}) is gone",
-                    clock(cluster.now()),
-                    lock.lock(),
-                    lock.name_any()
-                ))?;
-                if printer.format() == Some(Format::Json) {
-                    printer.next_value(&json!({"gone": true, "lock": lock.lock(), "name": lock.name_any()}))?;
+            watcher::Event::Apply(lock) => {
+                reported.insert(identity(&lock));
+                // The end of a listed lock is a change that the user must see.
+                if args.means(&lock) || lock.is_finished() && !args.held && !args.waiting {
+                    widths = Some(print(vec![lock], cluster.now(), printer, widths.as_deref())?);
                 }
             }
-            watcher::Event::Apply(_) => {}
+            watcher::Event::Delete(lock) => {
+                reported.remove(&identity(&lock));
+                print_gone(&identity(&lock), cluster.now(), printer)?;
+            }
         }
     }
+}
+
+/// The lock of an object, and its name.
+type Identity = (String, String);
+
+fn identity(lock: &LockObject) -> Identity {
+    (lock.lock(), lock.name_any())
+}
+
+/// Replaces the reported objects by those of a new list. Returns the objects that it does not have.
+fn relisted(reported: &mut BTreeSet<Identity>, list: &[LockObject]) -> Vec<Identity> {
+    let before = std::mem::replace(reported, list.iter().map(identity).collect());
+    before.into_iter().filter(|object| !reported.contains(object)).collect()
+}
+
+/// Prints that an object was deleted.
+fn print_gone((lock, name): &Identity, now: MilliTime, printer: Printer) -> anyhow::Result<()> {
+    printer.print_line(&format!("{} {lock} (dlock/{name}) is gone", clock(now)))?;
+    if printer.format() == Some(Format::Json) {
+        printer.next_value(&json!({"gone": true, "lock": lock, "name": name}))?;
+    }
+    Ok(())
 }
 
 /// Prints locks as the next part of a sequence. Returns the widths of the columns.
@@ -241,6 +263,14 @@ mod tests {
             [false, true, false]
         );
         assert!(means(&[], &held("a")) && !means(&["--waiting"], &held("a")));
+    }
+
+    #[test]
+    fn a_new_list_of_a_watch_shows_which_objects_are_gone() {
+        let mut reported = BTreeSet::new();
+        assert!(relisted(&mut reported, &[held("a"), held("b")]).is_empty());
+        assert_eq!(relisted(&mut reported, &[held("b"), held("c")]), [("shop/reindex".to_owned(), "a".to_owned())]);
+        assert!(relisted(&mut reported, &[held("b"), held("c")]).is_empty(), "each end is reported once");
     }
 
     #[test]
