@@ -247,8 +247,9 @@ pub struct Claim {
     #[schemars(length(min = 1, max = 64))]
     pub job_uid: Option<String>,
     /// The holder must renew a coordination.k8s.io Lease with the name of the claim at least this often, from 1s to half of `ttl`. If it
-    /// stops, it loses the lock one `ttl` after its last renewal. Renew the Lease three times as often as this, also while the claim waits.
-    /// A claim whose Lease is missing or has not changed for one `ttl` does not get the lock. A new claim has one `ttl` for its first renewal.
+    /// stops, it loses the lock at most `ttl`, `renewInterval` and 1s after its last renewal, or after the grant if that is later. Renew the
+    /// Lease three times as often as this, also while the claim waits. A claim whose Lease is missing or has not changed for one `ttl` does
+    /// not get the lock. A new claim has one `ttl` for its first renewal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<GoDuration>,
 }

@@ -88,7 +88,7 @@ fn immutable() -> [Rule; 4] {
     ]
 }
 
-/// A slower heartbeat could not end the hold one `ttl` after its last renewal.
+/// With a slower heartbeat, one late renewal of the Lease could end the hold.
 fn heartbeat() -> Rule {
     rule(
         ".claim",
