@@ -116,8 +116,8 @@ pub fn is_able(lock: &DistributedLock) -> bool {
 
 /// Whether the operator serves a lock, as far as its own specification decides.
 ///
-/// A lock without a status is included, because no leader has judged it yet. So is a lock without a quorum, because all locks of a quorum are
-/// judged one after the other when it becomes available, and the order of their turns must not depend on that.
+/// A lock without a status is included, because no leader has judged it yet. A lock without a quorum is included as well. When the quorum
+/// becomes available, its locks are judged one after the other, and their turns must not depend on that order.
 pub fn is_accepted(lock: &DistributedLock) -> bool {
     const PASSING: [AcceptedReason; 4] = [
         AcceptedReason::KeyShapeConflict,

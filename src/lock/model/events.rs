@@ -122,7 +122,9 @@ impl LockEvent {
 
 #[cfg(test)]
 mod tests {
-    /// Warnings of a lock with the same reason are counted on the first of them, and their messages are lost.
+    /// Warnings of a lock with the same reason are counted on the first of them.
+    ///
+    /// The messages of the others are lost.
     #[test]
     fn warnings_of_a_lock_have_different_reasons() {
         let warnings = include_str!("events.rs").lines().filter(|line| line.ends_with(", EventType::Warning),"));

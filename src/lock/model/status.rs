@@ -240,7 +240,9 @@ impl Draft {
         self
     }
 
-    /// The hold ended at `at`, by the same clock as its `acquiredAt`, or with its validity if it ran out before.
+    /// The hold ended at `at`, or with its validity if it ran out before.
+    ///
+    /// Both times have the clock of `acquiredAt`.
     #[must_use]
     pub fn ended(mut self, end: &End, at: UnixMillis) -> Self {
         let (reason, why) = (end.reason(), end.to_string());

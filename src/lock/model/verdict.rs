@@ -263,8 +263,9 @@ pub fn has_idle_lease(lock: &DistributedLock, api_now: UnixMillis) -> bool {
     lock.lease().is_some() && lock.valid_until().is_some_and(|until| UnixMillis::from(until) <= api_now)
 }
 
-/// How long the next container of an election's leader possibly leads by the status, after the container of the hold terminated.
+/// How long the next container of the leader possibly leads by the status.
 ///
+/// The container of the hold has terminated.
 /// A container that began before the grant takes the token for its own. This happens if the operator granted the lock before it observed that
 /// the earlier container had ended. `successor_since` has whole seconds.
 pub fn successor_leads_for(lock: &DistributedLock, successor_since: UnixMillis, api_now: UnixMillis) -> Option<Duration> {

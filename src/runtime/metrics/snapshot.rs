@@ -174,7 +174,9 @@ mod tests {
         json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
     }
 
-    /// A lock that is held, one that waits, one that is finished, and one that is lost while no majority confirms its end.
+    /// A lock that is held, one that waits, one that is finished, and one that is lost.
+    ///
+    /// No majority has confirmed the end of the lost one.
     fn locks() -> [Arc<DistributedLock>; 4] {
         let queued = json!({"transitions": 0, "conditions": [condition("Held", "False", "Queued")]});
         let ended = [condition("Held", "False", "Released"), condition("Finished", "True", "Released")];

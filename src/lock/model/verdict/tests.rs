@@ -52,7 +52,7 @@ fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
 }
 
 #[test]
-fn the_next_container_possibly_leads_if_it_began_before_the_grant() {
+fn a_container_from_before_the_grant_possibly_leads() {
     let leads_for = |spec: serde_json::Value, since: i64, ending: Option<&str>| {
         let mut lock = lock(spec, false);
         let status = lock.status.as_mut().unwrap();
