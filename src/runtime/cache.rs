@@ -117,6 +117,17 @@ impl<K: Kind> Cache<K> {
         (cache.clone(), Follower::new(cache, writer, namespaces))
     }
 
+    /// A cache with these objects, for unit tests.
+    #[cfg(test)]
+    pub(crate) fn filled(objects: Vec<K>) -> Self {
+        let (cache, mut follower) = Self::unfilled(vec![None]);
+        let listed = objects.into_iter().map(watcher::Event::InitApply);
+        for event in std::iter::once(watcher::Event::Init).chain(listed).chain([watcher::Event::InitDone]) {
+            follower.take(0, event, crate::time::Boottime::new(std::time::Duration::ZERO));
+        }
+        cache
+    }
+
     /// Sends a change to all readers. Without a reader nothing is lost, because the store is already up to date.
     fn announce(&self, change: Change<K>) {
         let _ = self.changes.send(change);

@@ -30,6 +30,16 @@ pub(super) enum Error {
     Floor(#[from] FloorError),
 }
 
+impl Error {
+    /// The text of the API server, if it refused a request.
+    pub(super) fn refused(&self) -> Option<&str> {
+        match self {
+            Self::Request(error) => error.refused(),
+            _ => None,
+        }
+    }
+}
+
 impl From<RequestError> for Error {
     fn from(error: RequestError) -> Self {
         match error {

@@ -40,9 +40,9 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
                 tracing::info!(member = %link.name(), %error, "fence not carried out");
                 wake = wake.min(cluster.now() + AFTER_FAILURE);
             }
-            // A member whose record the API server refuses must not delay them either.
-            Err(Error::Request(error)) if error.refusal(&[422]).is_some() => {
-                tracing::warn!(member = %link.name(), %error, "record of a member refused");
+            // A refused record, or a refused deletion of its pod, must not delay them either.
+            Err(error) if error.refused().is_some() => {
+                tracing::warn!(member = %link.name(), refusal = error.refused(), "a request about a member was refused");
                 wake = wake.min(cluster.now() + AFTER_FAILURE);
             }
             Err(error) => return Err(error),
@@ -152,4 +152,25 @@ async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> 
         tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted the pod, to end its process");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::quorum::controller::tests::{World, denial, quorum};
+
+    #[tokio::test]
+    async fn a_refused_request_about_one_member_delays_no_other() {
+        // No pod exists, so each record changes.
+        let members = [0, 1, 2].map(|index| json!({"name": format!("main-{index}"), "state": "Starting"}));
+        for (code, requests) in [(400, 3), (403, 3), (422, 3), (500, 1)] {
+            let world = World::new(quorum(&members), Vec::new(), move |_| denial(code));
+            let cluster = world.cluster();
+            let settled = settle(&world.observer(&cluster)).await;
+            assert_eq!(world.requests("PUT").len(), requests, "{code}");
+            assert_eq!(settled.is_ok(), code < 500, "{code}: {settled:?}");
+        }
+    }
 }
