@@ -146,7 +146,17 @@ pub async fn put<K: Namespaced + Serialize>(api: &Api<K>, mut object: K, found: 
 /// # Errors
 /// If the API server refuses, or does not answer in time.
 pub async fn delete<K: Namespaced>(client: &Client, object: &K) -> Result<bool, RequestError> {
-    delete_if(client, object, Preconditions { uid: object.uid(), resource_version: None }).await
+    delete_if(client, object, Preconditions { uid: object.uid(), resource_version: None }, false).await
+}
+
+/// Checks whether the API server would delete the object with this UID. Returns whether it exists.
+///
+/// It asks the admission policies and webhooks as for a deletion, and deletes nothing.
+///
+/// # Errors
+/// If the API server would refuse, or does not answer in time.
+pub async fn check_deletion<K: Namespaced>(client: &Client, object: &K) -> Result<bool, RequestError> {
+    delete_if(client, object, Preconditions { uid: object.uid(), resource_version: None }, true).await
 }
 
 /// Deletes exactly this version of the object, because a later edit can mean that it should stay. Returns whether it was deleted.
@@ -154,16 +164,18 @@ pub async fn delete<K: Namespaced>(client: &Client, object: &K) -> Result<bool, 
 /// # Errors
 /// If the API server refuses, or does not answer in time.
 pub async fn delete_version<K: Namespaced>(client: &Client, object: &K) -> Result<bool, RequestError> {
-    delete_if(client, object, Preconditions { uid: object.uid(), resource_version: object.resource_version() }).await
+    let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+    delete_if(client, object, preconditions, false).await
 }
 
 async fn delete_if<K: Namespaced>(
     client: &Client,
     object: &K,
     preconditions: Preconditions,
+    dry_run: bool,
 ) -> Result<bool, RequestError> {
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    let params = DeleteParams { preconditions: Some(preconditions), dry_run, ..DeleteParams::background() };
     match request(api.delete(&object.name_any(), &params)).await {
         Ok(_) => Ok(true),
         Err(RequestError::Conflict | RequestError::Gone) => Ok(false),

@@ -61,6 +61,11 @@ impl<'a> Cluster<'a> {
         Ok(requests::delete(&self.context.client, object).await?)
     }
 
+    /// Checks whether the API server would delete exactly this object, and returns whether it exists.
+    pub(super) async fn check_deletion<K: Namespaced>(&self, object: &K) -> Result<bool, Error> {
+        Ok(requests::check_deletion(&self.context.client, object).await?)
+    }
+
     /// The newest report of the StatefulSet controller why it could not create a pod.
     ///
     /// `None` if it reported no failure, or if the API server does not answer.

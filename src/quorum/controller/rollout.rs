@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::certificates::{self, Tls};
 use super::decide;
-use super::error::{Error, RESYNC};
+use super::error::{Error, LONGEST_BACKOFF, RESYNC};
 use super::fencing::{close_users, publish_fenced_event, write};
 use super::memory::Applied;
 use super::observe::Observer;
@@ -32,6 +32,7 @@ pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied
 async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     let cluster = observer.cluster;
     let step = decide::rollout(&observer.observe());
+    *observer.memory.deletion_refusal.lock() = None;
     let name = match &step {
         RolloutStep::Wait { until: Until::LocksComplete { .. }, .. } => return Ok(Some(LOCKS_PERIOD)),
         RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => name,
@@ -40,11 +41,17 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     // This reads the API server, because a leader that was frozen must not act on an old state.
     let observed = observer.observe_at(cluster.read().await?);
     let is_still = observed.is_of_plan() && decide::rollout(&observed) == step;
-    let Some((link, _)) = observed.link(name) else { return Ok(Some(LOCKS_PERIOD)) };
+    let Some(((link, _), pod)) = observed.link(name).zip(observed.pod(name)) else { return Ok(Some(LOCKS_PERIOD)) };
     if !is_still {
         return Ok(Some(LOCKS_PERIOD));
     }
     if matches!(step, RolloutStep::CloseAndReplace(_)) {
+        // A closed member whose pod stays would be admitted again, and closed again.
+        match unless_refused(observer, name, cluster.check_deletion(pod).await)? {
+            Some(true) => {}
+            Some(false) => return Ok(Some(LOCKS_PERIOD)),
+            None => return Ok(Some(LONGEST_BACKOFF)),
+        }
         match close_for_update(observer, link, observed.quorum.clone()).await {
             Ok(true) => {}
             Ok(false) => return Ok(Some(LOCKS_PERIOD)),
@@ -56,11 +63,21 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
             Err(error) => return Err(error),
         }
     }
-    if let Some(pod) = observed.pod(name)
-        && cluster.delete(pod).await?
-    {
-        tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "deleted the pod, so that its next one has the newer template");
+    match unless_refused(observer, name, cluster.delete(pod).await)? {
+        Some(true) => {
+            tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "deleted the pod, so that its next one has the newer template");
+            Ok(None)
+        }
+        Some(false) => Ok(None),
+        None => Ok(Some(LONGEST_BACKOFF)),
     }
+}
+
+/// The outcome of a deletion. `None` if the API server refuses it, and the memory has its answer for the status.
+fn unless_refused(observer: &Observer<'_>, member: &str, deleted: Result<bool, Error>) -> Result<Option<bool>, Error> {
+    let Some(refusal) = deleted.as_ref().err().and_then(Error::refused) else { return deleted.map(Some) };
+    tracing::info!(quorum = %observer.sources.session.reference(), member, refusal, "the pod is not deleted");
+    *observer.memory.deletion_refusal.lock() = Some(refusal.to_owned());
     Ok(None)
 }
 
@@ -85,4 +102,68 @@ async fn close_for_update(
     publish_fenced_event(observer, &snapshot, Reason::Updating, None).await;
     close_users(observer, &snapshot).await?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::StatefulSet;
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::ResourceExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::quorum::controller::memory::Kept;
+    use crate::quorum::controller::tests::{World, denial, quorum};
+    use crate::quorum::model::rollout::progress;
+    use crate::runtime::cache::Cache;
+
+    /// A leader whose first member has this state and an old pod. The API server denies every deletion.
+    fn world(state: &str) -> World {
+        let state_of = |index: usize| if index == 0 { state } else { "Admitted" };
+        let member = |index| json!({"name": format!("main-{index}"), "state": state_of(index), "runID": "r"});
+        let pod = |index: usize| -> Pod {
+            let labels = json!({"controller-revision-hash": if index == 0 { "old" } else { "new" }});
+            let metadata =
+                json!({"name": format!("main-{index}-0"), "namespace": "locks", "uid": "u", "labels": labels});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        let set = |index: usize| -> StatefulSet {
+            let name = format!("main-{index}");
+            let metadata = json!({"name": name, "namespace": "locks", "generation": 1, "resourceVersion": "1"});
+            let status = json!({"observedGeneration": 1, "updateRevision": "new", "replicas": 1});
+            serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+        };
+        let quorum = quorum(&[0, 1, 2].map(member));
+        let stored = serde_json::to_value(&quorum).unwrap();
+        let answer = move |request: &str| match request.starts_with("DELETE") {
+            true => denial(403),
+            false => (200, stored.clone()),
+        };
+        let mut world = World::new(quorum, [0, 1, 2].map(pod).into(), answer);
+        let sets = [0, 1, 2].map(set);
+        for set in &sets {
+            let kept = Kept { wanted: [0; 32], is: [0; 32], version: set.resource_version(), uid: None };
+            world.memory.kept.lock().insert(("StatefulSet".into(), set.name_any()), kept);
+        }
+        world.owned.stateful_sets = Cache::filled(sets.into());
+        world
+    }
+
+    #[tokio::test]
+    async fn a_member_whose_pod_must_stay_is_not_closed() {
+        for (state, is_checked_first) in [("Admitted", true), ("Fenced", false)] {
+            let world = world(state);
+            let cluster = world.cluster();
+            let observer = world.observer(&cluster);
+            assert_eq!(roll(&observer).await.unwrap(), Some(LONGEST_BACKOFF), "{state}");
+            let deletions = world.requests("DELETE");
+            assert!(deletions.len() == 1 && deletions[0].contains("/pods/main-0-0"), "{deletions:?}");
+            assert_eq!(deletions[0].contains("dryRun"), is_checked_first, "{deletions:?}");
+            assert_eq!(world.requests("PUT"), Vec::<String>::new(), "its record does not change");
+            let observed = observer.observe();
+            let refusal = observed.deletion_refusal.clone();
+            let message = progress(&decide::rollout(&observed), observed.own(), refusal).unwrap().message;
+            assert!(message.contains("main-0") && message.contains("denied by policy p"), "{message}");
+        }
+    }
 }

@@ -11,6 +11,8 @@ pub enum Doing {
     RolloutWaits { outdated: usize, all: usize, next: String, until: Until },
     /// the pod of {member} is replaced
     Replacing { member: String },
+    /// the pod of {member} is not replaced, because the API server refuses its deletion: {refusal}. The operator tries again automatically
+    NotReplaced { member: String, refusal: String },
     /// new passwords: {confirmed} of {all} members accept them beside the old ones
     Adding { confirmed: usize, all: usize },
     /// new passwords: every member accepts both, and the Secrets of clients have the new ones

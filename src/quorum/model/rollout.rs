@@ -125,8 +125,8 @@ pub struct Progress {
 /// The maximum number of names of locks and members.
 const NAMED: usize = 5;
 
-/// Describes a step for users.
-pub fn progress(step: &RolloutStep, members: &[MemberSummary]) -> Option<Progress> {
+/// Describes a step for users. `refusal` is the answer of an API server that refuses to delete the pod.
+pub fn progress(step: &RolloutStep, members: &[MemberSummary], refusal: Option<String>) -> Option<Progress> {
     let all = members.len();
     let doing = match step {
         RolloutStep::Nothing => return None,
@@ -135,7 +135,10 @@ pub fn progress(step: &RolloutStep, members: &[MemberSummary]) -> Option<Progres
             let next = outdated.first().cloned().unwrap_or_default();
             Doing::RolloutWaits { outdated: outdated.len(), all, next, until: until.clone() }
         }
-        RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => Doing::Replacing { member: name.clone() },
+        RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => match refusal {
+            Some(refusal) => Doing::NotReplaced { member: name.clone(), refusal },
+            None => Doing::Replacing { member: name.clone() },
+        },
     };
     Some(Progress { paused: matches!(step, RolloutStep::Paused { .. }), message: doing.to_string() })
 }
@@ -206,7 +209,7 @@ mod tests {
         assert!(
             matches!(&waits, RolloutStep::Wait { until: Until::LocksComplete { locks }, .. } if locks == "shop/job")
         );
-        let message = progress(&waits, &members).unwrap().message;
+        let message = progress(&waits, &members, None).unwrap().message;
         assert_eq!(
             message,
             "2 of 3 members run the old pod template, q-1 is next, when every member holds the keys of the held locks shop/job"

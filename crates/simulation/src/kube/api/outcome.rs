@@ -39,6 +39,8 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     pub version: Option<String>,
     pub propagation: Option<Propagation>,
+    /// The server only checks the deletion.
+    pub dry_run: bool,
 }
 
 impl DeleteOptions {
@@ -60,6 +62,7 @@ impl DeleteOptions {
             uid: text("/preconditions/uid"),
             version: text("/preconditions/resourceVersion"),
             propagation,
+            dry_run: body["dryRun"].is_array(),
         }
     }
 }

@@ -246,6 +246,9 @@ impl ApiServer {
         if differs(&options.uid, found.uid()) || differs(&options.version, found.version()) {
             return Err(Refusal::conflict(kind, name, "the preconditions of the deletion do not hold"));
         }
+        if options.dry_run {
+            return Ok(Deleted::Ending(found));
+        }
         let mut value = found.value.clone();
         let grace = grace(kind, &value, options);
         let metadata = &mut value["metadata"];

@@ -81,6 +81,8 @@ async fn deletion_knows_preconditions_finalizers_and_generations() {
         ..DeleteParams::default()
     };
     assert_eq!(code(api.delete("a", &by_uid("other")).await), 409);
+    let checked = api.delete("a", &by_uid(&made.uid().unwrap()).dry_run()).await.unwrap().left().unwrap();
+    assert_eq!(checked.metadata.deletion_timestamp, None, "a dry run deletes nothing");
     let ending = api.delete("a", &by_uid(&made.uid().unwrap())).await.unwrap().left().unwrap();
     assert_eq!(ending.metadata.generation, Some(2));
     assert_eq!(api.create(&post(), &lock("a")).await.map_err(|_| ()), Err(()), "its name is taken until it is gone");
