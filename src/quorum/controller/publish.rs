@@ -143,15 +143,18 @@ fn lists_of(status: &RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
 fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     basics(status, observed.plan);
     for OwnObjects { member, external_address, .. } in &observed.own_objects {
-        let Some((link, _)) = observed.link(&member.name) else { continue };
+        let Some((link, state)) = observed.link(&member.name) else { continue };
         if let Some(published) = status.member_mut(&member.name) {
             published.pod_name = Some(member.pod_name());
             published.address = link.address().or_else(|| published.address.take());
             published.external_address = external_address.as_ref().map(ToString::to_string);
-            if published.state == MemberState::Pending {
+            let pod = observed.pod(&member.name);
+            let has_process = published.state != MemberState::Pending && pod.is_some_and(facts::runs);
+            if !matches!(published.state, MemberState::Admitted | MemberState::Fenced) {
                 let podless = observed.podless.get(&member.name).and_then(|podless| podless.why.as_deref());
                 let place = (observed.plan.namespace.as_str(), member.name.as_str());
-                published.message = facts::no_process(place, observed.pod(&member.name), podless).map(cut);
+                let failure = state.failure.as_ref().filter(|_| has_process).map(MemberError::to_string);
+                published.message = failure.or_else(|| facts::no_process(place, pod, podless)).map(cut);
             }
         }
     }
@@ -193,5 +196,46 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             ));
         }
         published.message = published.message.take().map(cut);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::{Value, json};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::api::MEMBER_LABEL;
+    use crate::quorum::controller::tests::{World, denial, quorum};
+
+    #[tokio::test]
+    async fn a_member_that_does_not_answer_is_published_with_the_cause() {
+        let member = |(name, state): (&str, &str)| json!({"name": name, "state": state, "runID": "r"});
+        let members = [("main-0", "Unreachable"), ("main-1", "Starting"), ("main-2", "Starting")].map(member);
+        let pod = |(name, state): (&str, Value)| -> Pod {
+            let metadata = json!({"name": format!("{name}-0"), "namespace": "locks", "uid": name,
+                "labels": {MEMBER_LABEL: name}});
+            let container = json!({"name": "redis", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": state});
+            let status = json!({"podIP": "10.0.0.1", "containerStatuses": [container]});
+            serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+        };
+        let running = || json!({"running": {}});
+        let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}});
+        let pods = [("main-0", running()), ("main-1", running()), ("main-2", waiting)].map(pod);
+        let world = World::new(quorum(&members), pods.into(), |_| denial(403));
+        for link in world.session.links().iter() {
+            while link.state().failure.is_none() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        let cluster = world.cluster();
+        let observed = world.observer(&cluster).observe();
+        let mut status = observed.quorum.status.clone().unwrap();
+        refresh(&mut status, &observed);
+        let messages: Vec<_> = status.members.into_iter().map(|member| member.message.unwrap_or_default()).collect();
+        assert!(messages[..2].iter().all(|message| message.contains("unreachable")), "{messages:?}");
+        assert!(messages[2].contains("ErrImagePull: no such image"), "{messages:?}");
     }
 }

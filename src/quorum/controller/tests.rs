@@ -20,7 +20,7 @@ use crate::runtime::settings::Settings;
 pub(super) struct World {
     context: Context,
     sessions: Sessions,
-    session: Arc<QuorumSession>,
+    pub(super) session: Arc<QuorumSession>,
     pub(super) owned: Owned,
     pub(super) memory: Memory,
     term: Term,

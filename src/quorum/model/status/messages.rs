@@ -123,7 +123,7 @@ pub enum MemberWaits {
     Votes { have: usize, all: usize, need: usize },
     /// {member} leaves
     Leaves { member: String },
-    /// {member} does not answer: {why}
+    /// {member} accepts no connection from the operator: {why}
     SilentFor { member: String, why: String },
     /// {member} does not answer
     Silent { member: String },

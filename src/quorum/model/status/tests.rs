@@ -8,6 +8,7 @@ use crate::quorum::model::condition::Condition;
 use crate::quorum::model::lists::wanted;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::rollout::Progress;
+use crate::redlock::MemberError;
 
 fn quorum(members: serde_json::Value) -> RedisQuorum {
     let mut quorum = RedisQuorum::new("main", Default::default());
@@ -57,6 +58,17 @@ fn conditions_say_what_a_quorum_can_do() {
     );
     let one = summary(members(["Admitted", "Unreachable", "Pending"]), &calm);
     assert_eq!(one[..2], ["Ready=False/MembersStarting", "QuorumAvailable=False/MajorityLost"]);
+}
+
+#[test]
+fn a_member_without_a_connection_is_named_with_the_cause() {
+    let mut members = members(["Admitted", "Unreachable", "Admitted"]);
+    members[1]["message"] = json!(MemberError::TimedOut.to_string());
+    let mut status = quorum(members).status.unwrap();
+    let lists = Lists::of_status(Some(&status), Vec::new());
+    conditions(&mut status, &lists, &Overview::default(), Some(1), Timestamp::UNIX_EPOCH);
+    let ready = find_condition(&status.conditions, QuorumCondition::Ready).unwrap();
+    assert_eq!(ready.message, "main-1 accepts no connection from the operator: no answer in time");
 }
 
 #[test]
