@@ -45,6 +45,7 @@ use parking_lot::Mutex;
 use tokio::time::interval;
 use tokio_stream::wrappers::IntervalStream;
 
+use super::model::blocked::Blocked;
 use super::model::plan::{self, Plan};
 use super::model::problems::Problem;
 use super::session::Sessions;
@@ -193,8 +194,9 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<D
         // The namespace is being deleted, so new objects would be refused or deleted. The deletion of this quorum follows.
         return Ok(LONGEST_BACKOFF);
     }
-    cluster.set_finalizer(true).await?;
-    let auth = auth::ensure(&sources, plan).await?;
+    unless_refused(&sources, ("RedisQuorum", &plan.name), cluster.set_finalizer(true).await).await?;
+    let auth = auth::ensure(&sources, plan).await;
+    let auth = unless_refused(&sources, ("Secret", &plan.auth_name()), auth).await?;
     let (auth, plan) = clients::grant(&sources, plan, auth).await?;
     let observer = Observer { sources, context, cluster, term, owned, memory, plan: &plan, auth: &auth };
     let due = steps(&observer).await;
@@ -204,6 +206,22 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<D
         session.raise_floor_ahead().await?;
     }
     Ok(due?.since(cluster.now()))
+}
+
+/// Publishes a refusal of the API server that only a user can resolve, and ends this reconciliation.
+///
+/// No step is possible yet, so no other write of the status would name it.
+async fn unless_refused<T>(
+    sources: &Sources<'_>,
+    (kind, name): (&str, &str),
+    outcome: Result<T, Error>,
+) -> Result<T, Error> {
+    let Some(refusal) = outcome.as_ref().err().and_then(Error::refused) else { return outcome };
+    let (kind, name, error) = (kind.to_owned(), name.to_owned(), refusal.to_owned());
+    let objects = Blocked::Refused { kind, name, error }.to_string();
+    tracing::warn!(quorum = %sources.session.reference(), objects, "quorum not reconciled");
+    publish::refuse(sources.cluster, &sources.session.quorum(), &Problem::InTheWay { objects }).await?;
+    Err(Error::Later(LONGEST_BACKOFF))
 }
 
 /// Takes all steps in their order, and returns when they must be taken again.

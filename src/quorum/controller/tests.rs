@@ -109,3 +109,24 @@ fn failures_are_retried_ever_more_slowly() {
     let waits: Vec<u128> = [1, 2, 3, 8, 9, 100, u32::MAX].map(|n| backoff(n).as_millis()).into();
     assert_eq!(waits, [200, 400, 800, 10_000, 10_000, 10_000, 10_000]);
 }
+
+#[tokio::test]
+async fn a_refusal_before_the_first_step_is_published() {
+    for refused in ["PATCH /apis/redlock-operator.io", "GET /api/v1/namespaces/locks/secrets/main-auth"] {
+        let mut quorum = quorum(&[]);
+        if refused.starts_with("PATCH") {
+            quorum.metadata.finalizers = None;
+        }
+        let stored = serde_json::to_value(&quorum).unwrap();
+        let answer = move |request: &str| match request.starts_with(refused) {
+            true => denial(403),
+            false => (200, stored.clone()),
+        };
+        let world = World::new(quorum, Vec::new(), answer);
+        let cluster = world.cluster();
+        let ended = carry_out(&world.owned, world.observer(&cluster).sources, &world.plan).await;
+        assert!(matches!(ended, Err(Error::Later(pause)) if pause == LONGEST_BACKOFF), "{ended:?}");
+        let published = world.requests("PUT");
+        assert!(published.len() == 1 && published[0].contains("denied by policy p"), "{published:?}");
+    }
+}
