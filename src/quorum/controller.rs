@@ -236,7 +236,7 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let applied = apply::apply(observer, &tls).await?;
     let updates = rollout::update(observer, &tls, &applied).await?;
     let passwords = rotation::rotate(observer, applied.config_kept).await?;
-    clients::open_new(observer).await;
+    clients::correct_users(observer).await;
     let lists = change::carry_out(observer).await?;
     let leavers = remove_members::settle(observer).await?;
     let dues = [settings, members, observer.cluster.after(applied.due), updates, passwords, lists, leavers];

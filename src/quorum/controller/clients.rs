@@ -16,7 +16,7 @@ use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::users_acl;
 use crate::quorum::model::member::{MemberSummary, StartedWith};
-use crate::quorum::model::membership::is_closed;
+use crate::quorum::model::membership::{is_closed, users_since};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::record::admitted_run_id;
 use crate::quorum::session::ActError;
@@ -72,28 +72,53 @@ pub(super) fn without_grants(observed: &Observed<'_>, memory: &Memory) -> Option
     })
 }
 
-/// Opens the users of clients that are missing on their member.
+/// Opens the users of clients that are missing on their member, and closes users that the plan does not have.
 ///
-/// These clients were added after the admission of the member, or they waited for the end of a change of the members. The
-/// epoch guards the opening, and it happens only on the admitted process. That process has been open since its admission, so
+/// Missing clients were added after the admission of the member, or they waited for the end of a change of the members. The
+/// epoch guards the change, and it happens only on the admitted process. That process has been open since its admission, so
 /// there is no wait.
-pub(super) async fn open_new(observer: &Observer<'_>) {
+pub(super) async fn correct_users(observer: &Observer<'_>) {
     let observed = &observer.observe();
-    let locker = UserRule::locker_name(observed.plan.lists.epoch);
+    let plan = observed.plan;
+    let locker = UserRule::locker_name(plan.lists.epoch);
     for member in observed.own().iter().filter(|member| observed.is_of_plan() && member.admitted && member.obeys) {
         let Some((link, state)) = observed.answering(&member.name) else { continue };
         let Some(observation) = state.observation() else { continue };
         let is_open = |user: &str| observation.open_users.iter().any(|open| open == user);
-        let mut missing = observed.plan.open_rules(observed.auth, &member.name);
+        let mut missing = plan.open_rules(observed.auth, &member.name);
         missing.retain(|rule| !is_open(rule.name()));
-        if missing.is_empty() || !is_open(&locker) {
+        let since = users_since(&observed.quorum, &member.name, &plan.lists);
+        let planned = plan.closing_rules(observed.auth, &member.name, since);
+        let unplanned = unplanned(&planned, &observation.open_users, plan.lists.epoch);
+        if (missing.is_empty() && unplanned.is_empty()) || !is_open(&locker) {
             continue;
         }
-        let opened = async { link.admin_session(&observation.run_id).await?.open_more(observed.epoch, &missing).await };
-        if let Err(error) = opened.await {
-            tracing::info!(member = %member.name, %error, "clients not opened yet");
+        let corrected = async {
+            let mut admin = link.admin_session(&observation.run_id).await?;
+            if !unplanned.is_empty() {
+                tracing::warn!(member = %member.name, users = ?unplanned, "closing users that the plan does not have");
+                let rules: Vec<_> = unplanned.iter().map(|user| UserRule::removed(user)).collect();
+                admin.close_some(observed.epoch, &rules).await?;
+            }
+            match missing.is_empty() {
+                true => admin.observe().await.map(drop),
+                false => admin.open_more(observed.epoch, &missing).await,
+            }
+        };
+        if let Err(error) = corrected.await {
+            tracing::info!(member = %member.name, %error, "users of clients not corrected yet");
         }
     }
+}
+
+/// The open users that are not among the planned ones, which are those of every list in force.
+///
+/// Such a client was removed while its ACL file was lost, or an earlier specification was restored. A user of a later epoch raises the
+/// membership epoch instead (`change::keep_epoch`).
+fn unplanned<'o>(planned: &[UserRule], open: &'o [String], epoch: i64) -> Vec<&'o str> {
+    let is_planned = |user: &str| planned.iter().any(|rule| rule.name() == user);
+    let is_later = |user: &str| UserRule::split_name(user).is_some_and(|(_, of)| of > epoch);
+    open.iter().map(String::as_str).filter(|user| !is_planned(user) && !is_later(user)).collect()
 }
 
 /// Withdraws and grants rights of clients on every admitted member, before the ACL files change.
@@ -228,7 +253,11 @@ fn users_of(acl: &str) -> BTreeMap<&str, User<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::quorum::controller::tests::quorum;
+    use crate::quorum::model::plan::validate;
 
     #[test]
     fn the_acl_files_tell_whose_rights_have_changed() {
@@ -243,6 +272,23 @@ mod tests {
         assert_eq!(difference(old, new), expected);
         assert_eq!(difference(old, old), Difference::default());
         assert_eq!(difference("", new), Difference::default());
+    }
+
+    #[test]
+    fn users_that_no_list_in_force_has_are_closed() {
+        let mut quorum = quorum(&[]);
+        let client = json!({"name": "billing", "namespace": "shop", "keyPrefix": "shop/"});
+        quorum.spec.clients = serde_json::from_value(json!([client])).unwrap();
+        quorum.status.as_mut().unwrap().membership_epoch = Some(2);
+        let plan = validate(&quorum).unwrap();
+        let open =
+            ["locker-e2", "locker-e3", "billing-e1", "billing-e2", "gone-e2", "gone-e4", "gone-read", "readiness"];
+        let open = open.map(str::to_owned);
+        for (since, expected) in [(2, &["billing-e1", "gone-e2", "gone-read"][..]), (1, &["gone-e2", "gone-read"][..])]
+        {
+            let planned = plan.closing_rules(&Auth::random(), "main-0", since);
+            assert_eq!(unplanned(&planned, &open, plan.lists.epoch), expected, "{since}");
+        }
     }
 
     #[test]
