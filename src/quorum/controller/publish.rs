@@ -18,9 +18,10 @@ use crate::quorum::model::auth::{Auth, Rotation};
 use crate::quorum::model::effective::{self, Effective};
 use crate::quorum::model::facts;
 use crate::quorum::model::lists::Lists;
-use crate::quorum::model::plan::Plan;
+use crate::quorum::model::member::{MemberSummary, StartedWith};
+use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::problems::Problem;
-use crate::quorum::model::status;
+use crate::quorum::model::status::{self, MemberWaits};
 use crate::quorum::model::unanswered::Unanswered;
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
@@ -153,7 +154,8 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             if !matches!(published.state, MemberState::Admitted | MemberState::Fenced) {
                 let podless = observed.podless.get(&member.name).and_then(|podless| podless.why.as_deref());
                 let place = (observed.plan.namespace.as_str(), member.name.as_str());
-                let failure = state.failure.as_ref().filter(|_| has_process).map(MemberError::to_string);
+                let failure =
+                    state.failure.as_ref().filter(|_| has_process).map(|failure| why_silent(observed, member, failure));
                 published.message = failure.or_else(|| facts::no_process(place, pod, podless)).map(cut);
             }
         }
@@ -170,6 +172,19 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     let lists = lists_of(status, observed);
     status.quorum = i32::try_from(lists.majority()).ok();
     status.ready = Some(status::ready_column(status, &lists));
+}
+
+/// Why the process of an own member does not answer.
+///
+/// Only its next process can accept present passwords that this one refuses. If the passwords were lost, the operator replaces the pod.
+fn why_silent(observed: &Observed<'_>, member: &MemberPlan, failure: &MemberError) -> String {
+    let is_it = |own: &&MemberSummary| own.name == member.name;
+    let has_these = observed.own().iter().find(is_it).is_some_and(|own| own.started_with == StartedWith::These);
+    if *failure != MemberError::Refused || !has_these {
+        return failure.to_string();
+    }
+    let (secret, namespace) = (observed.plan.auth_name(), observed.plan.namespace.clone());
+    MemberWaits::PasswordRefused { secret, namespace, pod: member.pod_name() }.to_string()
 }
 
 /// Addresses of external members, and the obstacles to their votes.
@@ -208,6 +223,28 @@ mod tests {
     use super::*;
     use crate::api::MEMBER_LABEL;
     use crate::quorum::controller::tests::{World, denial, quorum};
+    use crate::quorum::model::build::{ACL_FILE, CONFIG_VOLUME};
+
+    #[tokio::test]
+    async fn a_refused_password_is_published_with_the_pods_to_delete() {
+        let pod = |(name, file): (&str, &str)| -> Pod {
+            let volume = json!({"name": CONFIG_VOLUME, "secret": {"items": [{"key": file, "path": ACL_FILE}]}});
+            let metadata = json!({"name": format!("{name}-0"), "namespace": "locks", "uid": name});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": [], "volumes": [volume]}}))
+                .unwrap()
+        };
+        let pods = [("main-0", "users-0.acl"), ("main-1", "users-1-other.acl")].map(pod);
+        let world = World::new(quorum(&[]), pods.into(), |_| denial(403));
+        let cluster = world.cluster();
+        let observed = world.observer(&cluster).observe();
+        let text_of =
+            |index: usize, failure: MemberError| why_silent(&observed, &observed.plan.members[index], &failure);
+        let text = text_of(0, MemberError::Refused);
+        assert!(text.contains("Secret main-auth") && text.contains("kubectl -n locks delete pod main-0-0"), "{text}");
+        assert_eq!(text_of(0, MemberError::TimedOut), MemberError::TimedOut.to_string());
+        let replaced_by_the_operator = text_of(1, MemberError::Refused);
+        assert_eq!(replaced_by_the_operator, MemberError::Refused.to_string());
+    }
 
     #[tokio::test]
     async fn a_member_that_does_not_answer_is_published_with_the_cause() {

@@ -125,6 +125,9 @@ pub enum MemberWaits {
     Leaves { member: String },
     /// {member} accepts no connection from the operator: {why}
     SilentFor { member: String, why: String },
+    /// its process refuses the passwords in Secret {secret}. If this lasts for two minutes, delete its pod: kubectl -n {namespace} delete pod
+    /// {pod}. Delete several such pods one after the other, each when the member before can vote again
+    PasswordRefused { secret: String, namespace: String, pod: String },
     /// {member} does not answer
     Silent { member: String },
     /// {member} has no running pod
