@@ -23,6 +23,7 @@ use crate::lock::model::end::{End, Phase};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::hold::Hold;
 use crate::lock::model::hold_record::HoldRecord;
+use crate::lock::model::instance;
 use crate::lock::model::orphans;
 use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
@@ -45,7 +46,7 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
         // pod that the status names possibly leads.
         Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.api_now()) => {
             let since = holder::successor_since(&leader.context, lock);
-            let by_status = verdict::successor_leads_for(lock, since, store.api_now());
+            let by_status = instance::successor_leads_for(lock, since, store.api_now());
             match by_status.max(leader.leases.close(store, lock, since).await?) {
                 // The validity can pass before another writer of the Lease has left it.
                 Some(left) if lock.ending().is_some() => {

@@ -5,9 +5,12 @@
 //! `crate::evidence` returns what a pod's status proves. Everything else is doubt, and a hold in doubt runs out (docs/dev/rules.md, "Death
 //! and doubt").
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
 
 use super::end::Doubt;
+use crate::api::DistributedLock;
 use crate::evidence::{self, ContainerEvidence, container_state};
 use crate::time::UnixMillis;
 
@@ -74,6 +77,19 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
     }
     let ended = pod.zip(container_id).and_then(|(pod, id)| evidence::next_container_since(pod, id));
     UnixMillis(ended.map_or(i64::MIN, |ended| ended.as_millisecond()))
+}
+
+/// How long the next container of the leader possibly leads by the status.
+///
+/// The container of the hold has terminated.
+/// A container that began before the grant takes the token for its own. This happens if the operator granted the lock before it observed that
+/// the earlier container had ended. `successor_since` has whole seconds.
+pub fn successor_leads_for(lock: &DistributedLock, successor_since: UnixMillis, api_now: UnixMillis) -> Option<Duration> {
+    lock.spec.election.as_ref()?;
+    let acquired_at = UnixMillis::from(lock.status.as_ref()?.acquired_at?);
+    let until = lock.ending().map_or_else(|| lock.valid_until(), |ending| ending.until)?;
+    let left = UnixMillis::from(until).since(api_now);
+    (successor_since <= acquired_at && !left.is_zero()).then_some(left)
 }
 
 /// Judges all containers of a pod that owns a claim, or that belongs to a Job.
@@ -193,6 +209,26 @@ mod tests {
             after(2),
             "the phase proves nothing, because a controller can write it"
         );
+    }
+
+    #[test]
+    fn a_container_from_before_the_grant_possibly_leads() {
+        let leads_for = |spec: &Value, since: i64, ending: Option<&str>| {
+            let end = |until| json!({"since": "2026-01-01T00:00:59.000Z", "reason": "HolderGone", "until": until});
+            let lock: DistributedLock = serde_json::from_value(json!({"metadata": {"name": "l", "namespace": "ns"},
+                "spec": spec, "status": {"transitions": 1, "acquiredAt": "2026-01-01T00:00:00.000Z",
+                "validUntil": "2026-01-01T00:01:04.000Z", "holder": {"identity": "a"}, "ending": ending.map(end)}}))
+            .unwrap();
+            successor_leads_for(&lock, UnixMillis(since), NOW).map(|left| left.as_secs())
+        };
+        let election = json!({"election": {"selector": {"matchLabels": {"app": "a"}}}});
+        let acquired = NOW.0 - 60_000;
+        assert_eq!(leads_for(&election, acquired, None), Some(4));
+        assert_eq!(leads_for(&election, acquired + 1_000, None), None, "it reads the token of an earlier container");
+        assert_eq!(leads_for(&json!({"claim": {"identity": "a"}}), acquired, None), None);
+        let unpublished = Some("2026-01-01T00:01:06.000Z");
+        assert_eq!(leads_for(&election, acquired, unpublished), Some(6), "the last renewal counts");
+        assert_eq!(leads_for(&election, acquired, Some("2026-01-01T00:00:59.999Z")), None);
     }
 
     #[test]

@@ -5,8 +5,6 @@
 //!
 //! For every other cause the replicas stop renewing, and the hold runs out (docs/dev/rules.md, "Death and doubt").
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
@@ -261,19 +259,6 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 /// Otherwise an operator that cannot reach its API server would keep the lock from the other clusters, and no pod would lead.
 pub fn has_idle_lease(lock: &DistributedLock, api_now: UnixMillis) -> bool {
     lock.lease().is_some() && lock.valid_until().is_some_and(|until| UnixMillis::from(until) <= api_now)
-}
-
-/// How long the next container of the leader possibly leads by the status.
-///
-/// The container of the hold has terminated.
-/// A container that began before the grant takes the token for its own. This happens if the operator granted the lock before it observed that
-/// the earlier container had ended. `successor_since` has whole seconds.
-pub fn successor_leads_for(lock: &DistributedLock, successor_since: UnixMillis, api_now: UnixMillis) -> Option<Duration> {
-    lock.spec.election.as_ref()?;
-    let acquired_at = UnixMillis::from(lock.status.as_ref()?.acquired_at?);
-    let until = lock.ending().map_or_else(|| lock.valid_until(), |ending| ending.until)?;
-    let left = UnixMillis::from(until).since(api_now);
-    (successor_since <= acquired_at && !left.is_zero()).then_some(left)
 }
 
 /// Whether the namespace is being deleted.

@@ -72,7 +72,7 @@ pub(super) fn without_grants(observed: &Observed<'_>, memory: &Memory) -> Option
     })
 }
 
-/// Opens the users of clients that are missing on their member, and closes users that the plan does not have.
+/// Opens the missing users of clients, and closes users that the plan does not have.
 ///
 /// Missing clients were added after the admission of the member, or they waited for the end of a change of the members. The
 /// epoch guards the change, and it happens only on the admitted process. That process has been open since its admission, so

@@ -142,7 +142,7 @@ mod tests {
         let mut world = World::new(quorum, [0, 1, 2].map(pod).into(), answer);
         let sets = [0, 1, 2].map(set);
         for set in &sets {
-            let kept = Kept { wanted: [0; 32], is: [0; 32], version: set.resource_version(), uid: None };
+            let kept = Kept { wanted: [0; 32], is: [0; 32], version: set.resource_version(), uid: None, mended: None };
             world.memory.kept.lock().insert(("StatefulSet".into(), set.name_any()), kept);
         }
         world.owned.stateful_sets = Cache::filled(sets.into());

@@ -51,25 +51,6 @@ fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
     super::judge(lock, &evidence)
 }
 
-#[test]
-fn a_container_from_before_the_grant_possibly_leads() {
-    let leads_for = |spec: serde_json::Value, since: i64, ending: Option<&str>| {
-        let mut lock = lock(spec, false);
-        let status = lock.status.as_mut().unwrap();
-        status.valid_until = Some("2026-01-01T00:01:04.000Z".parse().unwrap());
-        let ending = ending.map(|until| json!({"since": "2026-01-01T00:00:59.000Z", "reason": "HolderGone", "until": until}));
-        status.ending = ending.map(|ending| serde_json::from_value(ending).unwrap());
-        successor_leads_for(&lock, UnixMillis(since), NOW)
-    };
-    let acquired = NOW.0 - 60_000;
-    assert_eq!(leads_for(election(), acquired, None), Some(Duration::from_secs(4)));
-    assert_eq!(leads_for(election(), acquired + 1_000, None), None, "it reads the token as that of an earlier container");
-    assert_eq!(leads_for(free_claim(json!({})), acquired, None), None);
-    let later = Some("2026-01-01T00:01:06.000Z");
-    assert_eq!(leads_for(election(), acquired, later), Some(Duration::from_secs(6)), "the last renewal was not published");
-    assert_eq!(leads_for(election(), acquired, Some("2026-01-01T00:00:59.999Z")), None);
-}
-
 fn reason(verdict: &Verdict) -> Option<HeldReason> {
     match verdict {
         Verdict::Keep | Verdict::Minimum(_) => None,
