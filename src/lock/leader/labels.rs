@@ -295,7 +295,11 @@ mod tests {
         };
         assert_eq!(wanted(&lock(true, with("True", "Held"))), Some(("a-0", "u")));
         assert_eq!(wanted(&lock(false, with("True", "Held"))), None);
-        assert_eq!(wanted(&lock(true, with("False", "Expired"))), None, "it is lost, and no majority confirmed the end");
+        assert_eq!(
+            wanted(&lock(true, with("False", "Expired"))),
+            None,
+            "it is lost, and no majority confirmed the end"
+        );
         assert_eq!(wanted(&lock(true, json!({"transitions": 1}))), None);
     }
 }

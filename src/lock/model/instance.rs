@@ -84,7 +84,11 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
 /// The container of the hold has terminated.
 /// A container that began before the grant takes the token for its own. This happens if the operator granted the lock before it observed that
 /// the earlier container had ended. `successor_since` has whole seconds.
-pub fn successor_leads_for(lock: &DistributedLock, successor_since: UnixMillis, api_now: UnixMillis) -> Option<Duration> {
+pub fn successor_leads_for(
+    lock: &DistributedLock,
+    successor_since: UnixMillis,
+    api_now: UnixMillis,
+) -> Option<Duration> {
     lock.spec.election.as_ref()?;
     let acquired_at = UnixMillis::from(lock.status.as_ref()?.acquired_at?);
     let until = lock.ending().map_or_else(|| lock.valid_until(), |ending| ending.until)?;

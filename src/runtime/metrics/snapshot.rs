@@ -180,7 +180,8 @@ mod tests {
     fn locks() -> [Arc<DistributedLock>; 4] {
         let queued = json!({"transitions": 0, "conditions": [condition("Held", "False", "Queued")]});
         let ended = [condition("Held", "False", "Released"), condition("Finished", "True", "Released")];
-        let with_holder = |condition| json!({"transitions": 1, "holder": {"identity": "me"}, "conditions": [condition]});
+        let with_holder =
+            |condition| json!({"transitions": 1, "holder": {"identity": "me"}, "conditions": [condition]});
         let (held, lost) = (condition("Held", "True", "Held"), condition("Held", "False", "NoQuorum"));
         let ended = json!({"transitions": 1, "conditions": ended});
         [lock(with_holder(held)), lock(queued), lock(ended), lock(with_holder(lost))]

@@ -106,7 +106,11 @@ const MALFORMED: &[Case] = &[
         "addresses, annotations and sourceRanges are for Services",
     ),
     ("RedisQuorum", "{expose: {type: NodePort, sourceRanges: ['10.0.0.0']}}", "write a network with its prefix length"),
-    ("RedisQuorum", "{expose: {type: NodePort, sourceRanges: ['300.1.1.0/24']}}", "write a network with its prefix length"),
+    (
+        "RedisQuorum",
+        "{expose: {type: NodePort, sourceRanges: ['300.1.1.0/24']}}",
+        "write a network with its prefix length",
+    ),
     ("RedisQuorum", "{pod: {resources: {limits: {memory: 16Mi}}}}", "set a larger limits.memory, e.g. 256Mi"),
     ("RedisQuorum", "{expose: {type: NodePort, addresses: ['a b', b, c]}}", "write host or host:port"),
     ("RedisQuorum", "{clients: [{name: locker, namespace: a, keyPrefix: a/}]}", "give the client another name"),

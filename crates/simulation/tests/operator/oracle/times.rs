@@ -210,7 +210,8 @@ impl World {
         // The quorum of both locks serves one of them. So it serves another lock with times that are not longer.
         let is_served = |other: &DistributedLock, lock: &DistributedLock| {
             let accepted = other.condition(LockCondition::Accepted);
-            let passes = |accepted: &Condition| ["QuorumNotReady", "QuorumNotFound"].contains(&accepted.reason.as_str());
+            let passes =
+                |accepted: &Condition| ["QuorumNotReady", "QuorumNotFound"].contains(&accepted.reason.as_str());
             let is_shorter = other.spec.ttl <= lock.spec.ttl && other.spec.lock_delay <= lock.spec.lock_delay;
             accepted.is_some_and(|accepted| accepted.status == "True" || is_shorter && passes(accepted))
         };
