@@ -75,6 +75,18 @@ impl RequestError {
         }
     }
 
+    /// The text of the API server, or what failed if it sent none.
+    #[must_use]
+    pub fn answer(&self) -> String {
+        match self {
+            Self::Refused(error) | Self::Unknown(Some(error)) => match error.as_ref() {
+                kube::Error::Api(status) => status.message.clone(),
+                _ => self.to_string(),
+            },
+            _ => self.to_string(),
+        }
+    }
+
     /// The answer of the API server, if it refused with one of these codes.
     #[must_use]
     pub fn refusal(&self, codes: &[u16]) -> Option<&str> {

@@ -38,8 +38,8 @@ pub(super) struct Memory {
     pub(super) auth_obstacles: Mutex<BTreeMap<AuthWrite, String>>,
     /// Since when each member has been away, as this leader observed it.
     pub(super) away: Mutex<BTreeMap<String, Monotonic>>,
-    /// Why the API server refused to delete the pod of the next member of an update.
-    pub(super) deletion_refusal: Mutex<Option<String>>,
+    /// Why the API server did not delete the pods of members in this reconciliation, by member.
+    pub(super) undeleted: Mutex<BTreeMap<String, String>>,
     /// Members without a pod.
     pub(super) podless: Mutex<BTreeMap<String, Podless>>,
     /// The number of consecutive failed reconciliations.

@@ -81,7 +81,7 @@ pub(super) struct Observed<'a> {
     pub(super) applied: Option<Applied>,
     pub(super) certificate: Option<Result<Certificate, String>>,
     pub(super) change_failures: Vec<String>,
-    pub(super) deletion_refusal: Option<String>,
+    pub(super) undeleted: BTreeMap<String, String>,
     pub(super) podless: BTreeMap<String, Podless>,
     /// The rest of the time for the other replicas to read the passwords.
     pub(super) passwords_settle: Option<Duration>,
@@ -144,7 +144,7 @@ impl<'a> Observer<'a> {
             applied: memory.applied.lock().clone(),
             certificate: memory.certificate.lock().clone(),
             change_failures: memory.change_failures.lock().clone(),
-            deletion_refusal: memory.deletion_refusal.lock().clone(),
+            undeleted: memory.undeleted.lock().clone(),
             podless: memory.podless.lock().clone(),
             passwords_settle: memory.passwords.lock().settle(self.auth.generation(), now),
             lists: Lists::of(&quorum),

@@ -21,6 +21,7 @@ use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, StartedWith};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::problems::Problem;
+use crate::quorum::model::record;
 use crate::quorum::model::status::{self, MemberWaits};
 use crate::quorum::model::unanswered::Unanswered;
 use crate::redlock::MemberError;
@@ -37,6 +38,7 @@ const ANNOUNCED_WITHIN: i64 = 1_000;
 /// when to check settings again that are being lowered.
 pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
+    observer.memory.undeleted.lock().clear();
     let quorum = &observed.quorum;
     let held = is_any_longer(&observed.locks, Effective::wanted(quorum).max_ttl);
     let (mut in_force, due) = effective::next(quorum, &mut lowering.lock(), held, observed.now);
@@ -157,6 +159,12 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
                 let failure =
                     state.failure.as_ref().filter(|_| has_process).map(|failure| why_silent(observed, member, failure));
                 published.message = failure.or_else(|| facts::no_process(place, pod, podless)).map(cut);
+            }
+            if published.state == MemberState::Fenced {
+                let undeleted = observed.undeleted.get(&member.name);
+                let undeleted = undeleted.map(|answer| format!("the API server does not delete its pod: {answer}"));
+                let why = record::message_of(published).into_iter().chain(undeleted).collect::<Vec<_>>().join("; ");
+                published.message = Some(cut(why)).filter(|why| !why.is_empty());
             }
         }
     }

@@ -32,7 +32,6 @@ pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied
 async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     let cluster = observer.cluster;
     let step = decide::rollout(&observer.observe());
-    *observer.memory.deletion_refusal.lock() = None;
     let name = match &step {
         RolloutStep::Wait { until: Until::LocksComplete { .. }, .. } => return Ok(Some(LOCKS_PERIOD)),
         RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => name,
@@ -47,7 +46,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     }
     if matches!(step, RolloutStep::CloseAndReplace(_)) {
         // A closed member whose pod stays would be admitted again, and closed again.
-        match unless_refused(observer, name, cluster.check_deletion(pod).await)? {
+        match unless_kept(observer, name, cluster.check_deletion(pod).await)? {
             Some(true) => {}
             Some(false) => return Ok(Some(LOCKS_PERIOD)),
             None => return Ok(Some(LONGEST_BACKOFF)),
@@ -63,7 +62,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
             Err(error) => return Err(error),
         }
     }
-    match unless_refused(observer, name, cluster.delete(pod).await)? {
+    match unless_kept(observer, name, cluster.delete(pod).await)? {
         Some(true) => {
             tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "deleted the pod, so that its next one has the newer template");
             Ok(None)
@@ -73,11 +72,19 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
     }
 }
 
-/// The outcome of a deletion. `None` if the API server refuses it, and the memory has its answer for the status.
-fn unless_refused(observer: &Observer<'_>, member: &str, deleted: Result<bool, Error>) -> Result<Option<bool>, Error> {
-    let Some(refusal) = deleted.as_ref().err().and_then(Error::refused) else { return deleted.map(Some) };
-    tracing::info!(quorum = %observer.sources.session.reference(), member, refusal, "the pod is not deleted");
-    *observer.memory.deletion_refusal.lock() = Some(refusal.to_owned());
+/// The outcome of the deletion of a member's pod.
+///
+/// It is `None` if the API server does not delete the pod now, for example because a webhook does not answer. The memory then has its answer
+/// for the status. Such a pod delays no other member.
+pub(super) fn unless_kept(
+    observer: &Observer<'_>,
+    member: &str,
+    deleted: Result<bool, Error>,
+) -> Result<Option<bool>, Error> {
+    let Err(Error::Request(error)) = &deleted else { return deleted.map(Some) };
+    let answer = error.answer();
+    tracing::info!(quorum = %observer.sources.session.reference(), member, answer, "the pod is not deleted");
+    observer.memory.undeleted.lock().insert(member.to_owned(), answer);
     Ok(None)
 }
 
@@ -117,8 +124,8 @@ mod tests {
     use crate::quorum::model::rollout::progress;
     use crate::runtime::cache::Cache;
 
-    /// A leader whose first member has this state and an old pod. The API server denies every deletion.
-    fn world(state: &str) -> World {
+    /// A leader whose first member has this state and an old pod. The API server answers each deletion with this code.
+    fn world(state: &str, code: u16) -> World {
         let state_of = |index: usize| if index == 0 { state } else { "Admitted" };
         let member = |index| json!({"name": format!("main-{index}"), "state": state_of(index), "runID": "r"});
         let pod = |index: usize| -> Pod {
@@ -136,7 +143,7 @@ mod tests {
         let quorum = quorum(&[0, 1, 2].map(member));
         let stored = serde_json::to_value(&quorum).unwrap();
         let answer = move |request: &str| match request.starts_with("DELETE") {
-            true => denial(403),
+            true => denial(code),
             false => (200, stored.clone()),
         };
         let mut world = World::new(quorum, [0, 1, 2].map(pod).into(), answer);
@@ -151,8 +158,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_member_whose_pod_must_stay_is_not_closed() {
-        for (state, is_checked_first) in [("Admitted", true), ("Fenced", false)] {
-            let world = world(state);
+        let cases = [("Admitted", 403, true), ("Fenced", 403, false), ("Admitted", 500, true), ("Fenced", 500, false)];
+        for (state, code, is_checked_first) in cases {
+            let world = world(state, code);
             let cluster = world.cluster();
             let observer = world.observer(&cluster);
             assert_eq!(roll(&observer).await.unwrap(), Some(LONGEST_BACKOFF), "{state}");
@@ -161,8 +169,7 @@ mod tests {
             assert_eq!(deletions[0].contains("dryRun"), is_checked_first, "{deletions:?}");
             assert_eq!(world.requests("PUT"), Vec::<String>::new(), "its record does not change");
             let observed = observer.observe();
-            let refusal = observed.deletion_refusal.clone();
-            let message = progress(&decide::rollout(&observed), observed.own(), refusal).unwrap().message;
+            let message = progress(&decide::rollout(&observed), observed.own(), &observed.undeleted).unwrap().message;
             assert!(message.contains("main-0") && message.contains("denied by policy p"), "{message}");
         }
     }

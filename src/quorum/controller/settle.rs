@@ -7,9 +7,10 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::cluster::Cluster;
-use super::error::{Error, RESYNC};
+use super::error::{Error, LONGEST_BACKOFF, RESYNC};
 use super::fencing::{close_users, publish_fenced_event, write};
 use super::observe::Observer;
+use super::rollout::unless_kept;
 use super::snapshot::MemberSnapshot;
 use super::{admit, publish};
 use crate::api::RedisQuorumStatus;
@@ -40,10 +41,10 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
                 tracing::info!(member = %link.name(), %error, "fence not carried out");
                 wake = wake.min(cluster.now() + AFTER_FAILURE);
             }
-            // A refused record, or a refused deletion of its pod, must not delay them either.
+            // A refused record must not delay them either.
             Err(error) if error.refused().is_some() => {
                 tracing::warn!(member = %link.name(), refusal = error.refused(), "a request about a member was refused");
-                wake = wake.min(cluster.now() + AFTER_FAILURE);
+                wake = wake.min(cluster.now() + LONGEST_BACKOFF);
             }
             Err(error) => return Err(error),
         }
@@ -60,8 +61,7 @@ async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
             FenceStep::Nothing => return keep_memory(cluster, &snapshot).await.map(|()| None),
             FenceStep::Wait { until } => return Ok(until),
             FenceStep::RestartProcess => {
-                restart_process(observer, &snapshot).await?;
-                return Ok(None);
+                return restart_process(observer, &snapshot).await;
             }
             FenceStep::RaiseEpoch => {
                 if let Some(process) = &snapshot.process {
@@ -143,15 +143,19 @@ async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result
 /// There are three reasons. First, its clock was stepped, so its keys have wrong expiry times and must be dropped, and the operator's
 /// Redis user cannot shut a process down. Second, a script keeps it busy. Third, no later evidence could prove its end, because
 /// no status of its pod will show its container. The pod is deleted by its UID, which excludes a later pod.
-async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
-    let Some(process) = snapshot.process.as_ref().or_else(|| snapshot.record.may_be_open()) else { return Ok(()) };
+///
+/// Returns the time of the next attempt, if the API server does not delete the pod.
+async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<Option<Monotonic>, Error> {
+    let Some(process) = snapshot.process.as_ref().or_else(|| snapshot.record.may_be_open()) else { return Ok(None) };
     let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);
-    let Some(pod) = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid)) else { return Ok(()) };
-    if pod.metadata.deletion_timestamp.is_none() && observer.cluster.delete(pod.as_ref()).await? {
+    let pod = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid));
+    let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else { return Ok(None) };
+    let deleted = unless_kept(observer, snapshot.name(), observer.cluster.delete(pod.as_ref()).await)?;
+    if deleted == Some(true) {
         let (pod, reason) = (pod.name_any(), snapshot.record.reason);
         tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted the pod, to end its process");
     }
-    Ok(())
+    Ok(deleted.is_none().then(|| observer.cluster.now() + LONGEST_BACKOFF))
 }
 
 #[cfg(test)]

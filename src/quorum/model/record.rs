@@ -120,6 +120,11 @@ pub fn publish_named(status: &mut RedisQuorumStatus, name: &str, record: &Record
     }
 }
 
+/// The message that follows from the record of a member.
+pub fn message_of(member: &MemberStatus) -> Option<String> {
+    message(&record_of(member), &member.name)
+}
+
 fn message(record: &Record, name: &str) -> Option<String> {
     match record.reason.filter(|_| record.state == State::Fenced)? {
         Reason::Updating => Some(format!("{name} is closed until its pod has been replaced")),

@@ -3,6 +3,8 @@
 //! A replaced member forgets its locks. Members are therefore replaced one at a time, while every other one can vote
 //! and every held lock is on all of them. So at every moment at most one member lacks a lock.
 
+use std::collections::BTreeMap;
+
 use super::member::{MemberSummary, Standing, names};
 use super::progress::{Doing, Until};
 
@@ -125,8 +127,12 @@ pub struct Progress {
 /// The maximum number of names of locks and members.
 const NAMED: usize = 5;
 
-/// Describes a step for users. `refusal` is the answer of an API server that refuses to delete the pod.
-pub fn progress(step: &RolloutStep, members: &[MemberSummary], refusal: Option<String>) -> Option<Progress> {
+/// Describes a step for users. `undeleted` has the answers of an API server that does not delete pods, by member.
+pub fn progress(
+    step: &RolloutStep,
+    members: &[MemberSummary],
+    undeleted: &BTreeMap<String, String>,
+) -> Option<Progress> {
     let all = members.len();
     let doing = match step {
         RolloutStep::Nothing => return None,
@@ -135,8 +141,8 @@ pub fn progress(step: &RolloutStep, members: &[MemberSummary], refusal: Option<S
             let next = outdated.first().cloned().unwrap_or_default();
             Doing::RolloutWaits { outdated: outdated.len(), all, next, until: until.clone() }
         }
-        RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => match refusal {
-            Some(refusal) => Doing::NotReplaced { member: name.clone(), refusal },
+        RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => match undeleted.get(name) {
+            Some(refusal) => Doing::NotReplaced { member: name.clone(), refusal: refusal.clone() },
             None => Doing::Replacing { member: name.clone() },
         },
     };
@@ -209,7 +215,7 @@ mod tests {
         assert!(
             matches!(&waits, RolloutStep::Wait { until: Until::LocksComplete { locks }, .. } if locks == "shop/job")
         );
-        let message = progress(&waits, &members, None).unwrap().message;
+        let message = progress(&waits, &members, &BTreeMap::new()).unwrap().message;
         assert_eq!(
             message,
             "2 of 3 members run the old pod template, q-1 is next, when every member holds the keys of the held locks shop/job"
