@@ -126,6 +126,22 @@ pub(super) async fn login(endpoint: &Endpoint, network: &dyn Connect) -> Result<
     }
 }
 
+/// The text of an error of TLS. It is the same for each attempt, so it has no present time.
+#[cfg(feature = "tls")]
+fn untrusted(error: &rustls::Error) -> String {
+    use rustls::CertificateError::{ExpiredContext, NotValidYetContext};
+    use rustls::Error::InvalidCertificate;
+    match error {
+        InvalidCertificate(ExpiredContext { not_after, .. }) => {
+            format!("invalid peer certificate: certificate expired at {} (UNIX)", not_after.as_secs())
+        }
+        InvalidCertificate(NotValidYetContext { not_before, .. }) => {
+            format!("invalid peer certificate: certificate not valid before {} (UNIX)", not_before.as_secs())
+        }
+        other => other.to_string(),
+    }
+}
+
 /// The error of a failed connection.
 ///
 /// Errors of TLS, refusals of a [`Connect`] and names that do not resolve keep their text, since it names the cause.
@@ -133,7 +149,7 @@ pub(super) async fn login(endpoint: &Endpoint, network: &dyn Connect) -> Result<
 fn unreachable(error: &io::Error) -> MemberError {
     #[cfg(feature = "tls")]
     if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        return MemberError::Untrusted(tls.to_string());
+        return MemberError::Untrusted(untrusted(tls));
     }
     match (error.get_ref(), error.kind()) {
         (Some(cause), io::ErrorKind::PermissionDenied | io::ErrorKind::AddrNotAvailable) => {
