@@ -131,7 +131,7 @@ metrics! {
     fence_remaining: Family<MemberLabels, Gauge> =
         add_seconds("member_fence_remaining", "Time until a fenced member can vote again");
     member_restarts: Family<MemberLabels, Counter> = add("member_restarts", "Restarts of the containers of a member's pod");
-    votes_available: Family<QuorumLabels, Gauge> = add("votes_available", "Members that can vote, by quorum; 0 without the condition QuorumAvailable");
+    votes_available: Family<QuorumLabels, Gauge> = add("votes_available", "Members that can vote, by quorum; 0 while the quorum grants no lock");
     votes_needed: Family<QuorumLabels, Gauge> = add("votes_needed", "Votes that a lock needs, by quorum");
     oldest_waiter: Family<QuorumLabels, Gauge> =
         add_seconds("oldest_waiter", "Time for which the lock that waits longest has waited, by quorum; 0 if none waits");

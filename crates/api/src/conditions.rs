@@ -80,6 +80,12 @@ pub fn is_true(conditions: &[Condition], type_: impl Into<&'static str>) -> bool
     find_condition(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
 }
 
+/// Whether a condition is false. A missing or unknown one is not.
+#[must_use]
+pub fn is_false(conditions: &[Condition], type_: impl Into<&'static str>) -> bool {
+    find_condition(conditions, type_).is_some_and(|condition| condition.status == Status::False.as_str())
+}
+
 /// Maximum characters of a message.
 ///
 /// Parts of it come from users and from members, and it is written for every waiting lock.

@@ -8,7 +8,7 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::objects::Objects;
 use super::{Metrics, member_labels, quorum_labels};
-use crate::api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition, is_true};
+use crate::api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition, is_false, is_true};
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
 
 impl Metrics {
@@ -104,8 +104,8 @@ impl Metrics {
             if let Some(status) = &quorum.status {
                 let can_vote = status.members.iter().filter(|member| member.state == MemberState::Admitted);
                 let can_vote = can_vote.filter(|member| status.voters.contains(&member.name));
-                let are_available = is_true(&status.conditions, QuorumCondition::QuorumAvailable);
-                let votes = if are_available { can_vote.count() } else { 0 };
+                let grants_nothing = is_false(&status.conditions, QuorumCondition::QuorumAvailable);
+                let votes = if grants_nothing { 0 } else { can_vote.count() };
                 let labels = quorum_labels(&reference);
                 self.votes_available.get_or_create(&labels).set(i64::try_from(votes).unwrap_or(i64::MAX));
                 self.votes_needed.get_or_create(&labels).set(i64::from(status.quorum.unwrap_or(0)));
@@ -191,7 +191,8 @@ mod tests {
         let quorum = json!({
             "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
             "metadata": {"name": "main", "namespace": "locks"}, "spec": {},
-            "status": {"quorum": 2, "voters": ["main-0"], "members": [{"name": "main-0", "state": "Fenced", "rejoinAt": "1970-01-01T00:00:31.500Z"}]}
+            "status": {"quorum": 2, "voters": ["main-0", "main-1"], "members": [
+                {"name": "main-0", "state": "Fenced", "rejoinAt": "1970-01-01T00:00:31.500Z"}, {"name": "main-1", "state": "Admitted"}]}
         });
         Arc::new(serde_json::from_value(quorum).unwrap())
     }
@@ -224,9 +225,8 @@ mod tests {
         metrics.record_objects(&objects);
         let text = metrics.text();
         let of_quorum = "{quorum_namespace=\"locks\",quorum=\"main\"";
-        for series in ["votes_available", "oldest_waiter_seconds"] {
-            assert!(text.contains(&format!("redlock_{series}{of_quorum}}} 0")), "{series}: {text}");
-        }
+        assert!(text.contains(&format!("redlock_oldest_waiter_seconds{of_quorum}}} 0")), "{text}");
+        assert!(text.contains(&format!("redlock_votes_available{of_quorum}}} 1")), "{text}");
         assert!(text.contains(&format!("redlock_votes_needed{of_quorum}}} 2")), "{text}");
         assert!(text.contains(&format!("redlock_certificate_expiry_timestamp_seconds{of_quorum}}} 7")), "{text}");
         assert!(!text.contains("quorum=\"gone\""), "{text}");
@@ -257,5 +257,19 @@ mod tests {
         assert!(text.contains("redlock_lock_held{namespace=\"shop\",lock=\"secret-project\"}"), "{text}");
         assert!(text.contains(&format!("redlock_oldest_waiter_seconds{of_quorum}}} 5")), "{text}");
         assert!(!text.contains("certificate_expiry_timestamp_seconds{"), "another replica leads: {text}");
+    }
+
+    #[test]
+    fn no_member_counts_while_the_quorum_grants_no_lock() {
+        for (available, votes) in [("False", 0), ("Unknown", 1)] {
+            let mut quorum = (*quorum()).clone();
+            let available = condition("QuorumAvailable", available, "Disagreement");
+            quorum.status.as_mut().unwrap().conditions = vec![serde_json::from_value(available).unwrap()];
+            let metrics = Metrics::default();
+            metrics.record_quorums(&[Arc::new(quorum)], 0);
+            let text = metrics.text();
+            let series = "redlock_votes_available{quorum_namespace=\"locks\",quorum=\"main\"}";
+            assert!(text.contains(&format!("{series} {votes}")), "{text}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::cluster::objects::{QuorumMember, QuorumObject};
 use crate::output::format::{and, count, moment};
 use crate::show::advice;
 use redlock_api::MilliTime;
-use redlock_api::conditions::{QuorumCondition, find_condition, is_true};
+use redlock_api::conditions::{QuorumCondition, find_condition, is_false};
 
 /// The answer of the API server about the quorum.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
         says.push("The member list is changing: a majority of the former list is needed, too.".into());
     }
     let (state, to_do) = match ready {
-        _ if is_true(&status.conditions, QuorumCondition::QuorumAvailable) => (State::Fine, None),
+        _ if voting >= needed && !is_false(&status.conditions, QuorumCondition::QuorumAvailable) => (State::Fine, None),
         Some(ready) if ready.status != "True" => {
             let advice = advice::of_quorum(ready);
             let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
