@@ -29,7 +29,6 @@ use crate::runner::{Test, tests};
 pub(crate) const TESTS: &[Test] = tests![
     anywhere queue::a_queue_goes_by_priority_and_then_by_age,
     anywhere queue::claims_that_cannot_hold_block_nobody,
-    anywhere queue::a_claim_that_cannot_hold_fixes_no_slots,
     anywhere queue::a_claim_that_waited_too_long_gives_up,
     local pod_claims::a_pod_claim_ends_with_its_container_instance,
     anywhere pod_claims::a_claim_whose_pod_vanished_leaves_the_queue,

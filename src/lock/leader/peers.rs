@@ -187,11 +187,8 @@ impl Peers {
         let spans = access.spans_namespaces;
         let oldest = in_pages(|skip| self.index.read(|keys| page(keys.oldest(lock, spans), skip)));
         let mut oldest = oldest.filter_map(|other| self.store.get(&other));
-        // Another lock that cannot hold the key does not decide its shape.
-        let can_hold = |other: &DistributedLock| contention::is_able(other) && eligible(other);
-        let oldest = oldest.find(|other| {
-            queue::is_queued(other) && (other.uid() == lock.uid() || can_hold(other)) && self.is_on(access, other)
-        });
+        let oldest =
+            oldest.find(|other| queue::is_queued(other) && contention::is_accepted(other) && self.is_on(access, other));
         if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(conflict);
         }

@@ -78,17 +78,6 @@ pub(crate) async fn claims_that_cannot_hold_block_nobody(bench: Bench) -> anyhow
     Ok(())
 }
 
-pub(crate) async fn a_claim_that_cannot_hold_fixes_no_slots(bench: Bench) -> anyhow::Result<()> {
-    let mut nobody = with(claim("a-nobody", "reindex", None, TTL), json!({"slots": 2}));
-    nobody["spec"]["claim"] = json!({"podName": "no-such-pod"});
-    let nobody = Lock::create(&bench, nobody).await?;
-    nobody.reason("NoCandidate", SOON).await?;
-    next_second(&bench).await;
-    let one = Lock::create(&bench, claim("b-one", "reindex", None, TTL)).await?;
-    one.held(SOON).await?;
-    Ok(())
-}
-
 pub(crate) async fn a_claim_that_waited_too_long_gives_up(bench: Bench) -> anyhow::Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(3);
     let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
