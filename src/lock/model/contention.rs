@@ -38,14 +38,38 @@ pub struct Entry {
     age: Age,
     /// It waits for its turn.
     waits: bool,
-    /// It waits, and its status has neither a refusal nor the lack of a candidate.
-    able: bool,
+    /// It waits, and whether it can hold the key at its turn.
+    standing: Standing,
     /// Its status names a holder, so a key in Redis can belong to it.
     holds: bool,
     /// It is an election that waits or holds.
     elects: bool,
     /// The time in seconds at which it finished, if it has held the key.
     ended: Option<i64>,
+}
+
+/// Whether the operator would grant a waiting lock at its turn, by its own status.
+///
+/// It uses the published status, because a judgement of every queued lock for every other lock would take quadratic time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// The operator would grant it.
+    Able,
+    /// Its quorum does not serve it, as far as its status shows. A change of the quorum wakes it.
+    WithoutQuorum,
+    /// It is refused, or has no candidate.
+    Unable,
+}
+
+impl Standing {
+    fn of(lock: &DistributedLock) -> Self {
+        let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
+        match lock.condition(LockCondition::Held).is_none_or(has_candidate) {
+            true if is_accepted(lock) => Self::Able,
+            true if is_without_quorum(lock) => Self::WithoutQuorum,
+            _ => Self::Unable,
+        }
+    }
 }
 
 /// Contending locks of one shape.
@@ -70,7 +94,7 @@ struct OnKey {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    by_turn: BTreeMap<Turn, (SharedRef, bool)>,
+    by_turn: BTreeMap<Turn, (SharedRef, Standing)>,
     by_age: BTreeMap<Age, SharedRef>,
 }
 
@@ -98,7 +122,7 @@ impl Entry {
             turn: (Reverse(lock.spec.priority), age.clone()),
             age,
             waits,
-            able: waits && is_able(lock),
+            standing: if waits { Standing::of(lock) } else { Standing::Unable },
             holds,
             elects: lock.spec.election.is_some() && (waits || holds),
             ended: finished.filter(|_| has_held),
@@ -106,29 +130,24 @@ impl Entry {
     }
 }
 
-/// Whether the operator would grant a waiting lock at its turn, by its own status.
+/// Whether the operator serves a lock.
 ///
-/// It uses the published status, because a judgement of every queued lock for every other lock would take quadratic time.
-pub fn is_able(lock: &DistributedLock) -> bool {
-    let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
-    is_accepted(lock) && lock.condition(LockCondition::Held).is_none_or(has_candidate)
-}
-
-/// Whether the operator serves a lock, as far as its own specification decides.
-///
-/// A lock without a status is included, because no leader has judged it yet. A lock without a quorum is included as well. When the quorum
-/// becomes available, its locks are judged one after the other, and their turns must not depend on that order.
+/// A lock without a status is included, because no leader has judged it yet.
 pub fn is_accepted(lock: &DistributedLock) -> bool {
-    const PASSING: [AcceptedReason; 4] = [
-        AcceptedReason::KeyShapeConflict,
-        AcceptedReason::QuorumNotFound,
-        AcceptedReason::QuorumNotReady,
-        AcceptedReason::NamespaceNotAllowed,
-    ];
     let is_served = |accepted: &Condition| {
-        accepted.status == Status::True.as_str() || PASSING.iter().any(|reason| accepted.reason == reason.as_str())
+        accepted.status == Status::True.as_str() || accepted.reason == AcceptedReason::KeyShapeConflict.as_str()
     };
     lock.condition(LockCondition::Accepted).is_none_or(is_served)
+}
+
+/// Whether a lock is refused for its quorum, and possibly served when that changes.
+///
+/// Its turn is kept. Otherwise the locks of a quorum that becomes available would be served in the order in which they are judged.
+fn is_without_quorum(lock: &DistributedLock) -> bool {
+    const REASONS: [AcceptedReason; 3] =
+        [AcceptedReason::QuorumNotFound, AcceptedReason::QuorumNotReady, AcceptedReason::NamespaceNotAllowed];
+    let accepted = lock.condition(LockCondition::Accepted);
+    accepted.is_some_and(|accepted| REASONS.iter().any(|reason| accepted.reason == reason.as_str()))
 }
 
 /// Copies of the references of a table.
@@ -164,7 +183,8 @@ impl Contention {
         let mut concerned: Vec<_> = refs(on_key.holders.values()).collect();
         for (group, waiting) in &on_key.waiting {
             if spans || group.namespace == entry.group.namespace {
-                let first = waiting.by_turn.values().filter(|(_, able)| *able).map(|(lock, _)| lock);
+                let able = waiting.by_turn.values().filter(|(_, standing)| *standing == Standing::Able);
+                let first = able.map(|(lock, _)| lock);
                 concerned.extend(refs(waiting.by_age.values()).next());
                 concerned.extend(refs(first).take(LAST_POSITION + group.slots));
             }
@@ -189,14 +209,16 @@ impl Contention {
         self.0.get(key).map(|on_key| refs(on_key.ended.values()).take(ENDED).collect()).unwrap_or_default()
     }
 
-    /// The able locks of the same shape before `lock`, in the order of their turns.
+    /// The locks of the same shape before `lock` that are not unable, in the order of their turns.
     ///
     /// `spans` adds the locks of other namespaces. The caller checks their quorum.
     pub fn before<'a>(&'a self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &'a LockRef> + use<'a> {
         let (own, namespace, shape) = (turn(lock), lock.namespace().unwrap_or_default(), slots(lock));
         let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
         let groups = groups.filter(move |(group, _)| group.slots == shape && (spans || group.namespace == namespace));
-        let able = |(_, waiting): (_, &'a Waiting)| waiting.by_turn.range(..&own).filter(|(_, (_, able))| *able);
+        let able = |(_, waiting): (_, &'a Waiting)| {
+            waiting.by_turn.range(..&own).filter(|(_, (_, standing))| *standing != Standing::Unable)
+        };
         merged(groups.map(able).map(|queue| queue.map(|(turn, (lock, _))| (turn, lock)).peekable()).collect())
     }
 
@@ -233,7 +255,7 @@ impl OnKey {
         }
         if entry.waits {
             let waiting = self.waiting.entry(entry.group.clone()).or_default();
-            waiting.by_turn.insert(entry.turn.clone(), (lock.clone(), entry.able));
+            waiting.by_turn.insert(entry.turn.clone(), (lock.clone(), entry.standing));
             waiting.by_age.insert(entry.age.clone(), lock.clone());
         }
     }

@@ -77,6 +77,20 @@ fn a_lock_that_nothing_on_its_key_keeps_waiting_is_passed_over() {
 }
 
 #[test]
+fn locks_without_a_quorum_keep_their_turns_and_are_woken_by_it() {
+    let starting = json!({"type": "Accepted", "status": "False", "reason": "QuorumNotReady", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let starts = |number| {
+        claim(&format!("s-{number:02}"), number, json!({"status": {"transitions": 0, "conditions": [starting]}}))
+    };
+    let many: Vec<_> = (1..15).map(starts).collect();
+    let able = waits("able", 20);
+    let contention = of(&many.iter().chain([&able]).collect::<Vec<_>>());
+    assert_eq!(contention.before(&able, false).count(), 14);
+    assert_eq!(names(&contention.concerned(&Entry::of(&able), false)), ["able", "s-01"], "the oldest fixes the shape");
+}
+
+#[test]
 fn elections_on_a_key_are_known_by_age_while_they_wait_or_hold() {
     let election = |name: &str, created: u8, extra: serde_json::Value| {
         let mut lock = claim(name, created, extra);
@@ -122,5 +136,5 @@ fn a_lock_that_is_served_with_a_fault_is_accepted() {
     };
     assert!(is_accepted(&with("True", "LabelRefused")) && is_accepted(&with("True", "LeaseTooLong")));
     assert!(is_accepted(&with("False", "KeyShapeConflict")) && !is_accepted(&with("False", "TTLTooLong")));
-    assert!(is_able(&with("False", "QuorumNotReady")), "its turn is kept while the quorum starts");
+    assert_eq!(Standing::of(&with("False", "QuorumNotReady")), Standing::WithoutQuorum, "its turn is kept");
 }

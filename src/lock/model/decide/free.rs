@@ -11,6 +11,9 @@ use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 use crate::time::UnixMillis;
 
+/// A claim can wait for longer than waitTimeout by this before its first status. Creation times have whole seconds of any API server's clock.
+const UNOBSERVED: Duration = Duration::from_secs(10);
+
 pub(super) fn decide(input: &LockInput<'_>) -> Step {
     let lock = input.lock;
     let draft = Draft::of(lock, input.api_now);
@@ -92,17 +95,17 @@ fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, con
 
 /// The rest of waitTimeout, if the spec sets it.
 ///
-/// The wait begins with the creation of the claim, or with the first status if an operator writes it within the timeout. It begins again when
-/// a suspension ends, and for the claim of a Job after a loss. Each of these events sets the transition time of the condition Held.
+/// The wait begins with the first status. It begins again when a suspension ends, and for the claim of a Job after a loss. Each of these events
+/// sets the transition time of the condition Held. A claim that no operator observed within the timeout has waited enough.
 fn patience(input: &LockInput<'_>) -> Option<Duration> {
     let timeout = input.lock.spec.wait_timeout?.get();
-    let held = input.lock.condition(LockCondition::Held);
-    if held.is_some_and(|held| held.reason == HeldReason::Suspended.as_str()) {
-        return Some(timeout);
-    }
     let created = UnixMillis(input.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond());
-    let begin = held.map_or(created, |held| transition_time(held).max(created));
-    Some(timeout.saturating_sub(input.api_now.since(begin)))
+    let waited = match input.lock.condition(LockCondition::Held) {
+        None => input.api_now.since(created.plus(UNOBSERVED)),
+        Some(held) if held.reason == HeldReason::Suspended.as_str() => Duration::ZERO,
+        Some(held) => return Some(timeout.saturating_sub(input.api_now.since(transition_time(held).max(created)))),
+    };
+    Some(if waited >= timeout { Duration::ZERO } else { timeout })
 }
 
 /// Sets the message of a waiting lock.

@@ -107,10 +107,14 @@ fn the_time_suspended_is_no_wait() {
 }
 
 #[test]
-fn the_wait_of_a_claim_without_a_status_began_with_its_creation() {
-    let waiting = |timeout: &str| lock(json!({"spec": {"waitTimeout": timeout}}));
-    assert_eq!(held_reason(&decide(&input(&waiting("10s")))), "WaitTimeout", "no operator ran");
-    assert!(matches!(decide(&input(&waiting("10h"))), Step::Acquire(_)));
+fn a_claim_that_nobody_observed_in_time_gives_up() {
+    let waiting = |created: &str, timeout: &str| {
+        lock(json!({"metadata": {"creationTimestamp": created}, "spec": {"waitTimeout": timeout}}))
+    };
+    assert_eq!(held_reason(&decide(&input(&waiting("2025-12-31T23:00:00Z", "10s")))), "WaitTimeout", "no operator ran");
+    for (created, timeout) in [("2025-12-31T23:00:00Z", "2h"), ("2026-01-01T00:00:59Z", "100ms")] {
+        assert!(matches!(decide(&input(&waiting(created, timeout))), Step::Acquire(_)), "{timeout}");
+    }
 }
 
 #[test]
