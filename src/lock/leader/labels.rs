@@ -100,7 +100,6 @@ pub(super) async fn correct_all(labels: &Labels, store: &LockStore, peers: &Peer
 async fn correct_label(name: &Name, labelled: &[Arc<Pod>], store: &LockStore, peers: &Peers) -> Result<(), Error> {
     let reference = ObjectRef::<DistributedLock>::new(&name.1).within(&name.0);
     match store.get(&reference) {
-        Some(lock) if wanted(&lock).is_none() => clear(store.client(), name, None).await,
         Some(lock) if labelled.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
             peers.nudge(reference);
             Ok(())

@@ -107,7 +107,11 @@ async fn act(
         Step::Prepare => grant::prepare(leader, lock).await,
         Step::Acquire(contender) => grant::acquire(leader, lock, access, contender).await,
         Step::Advance(phase) => advance(leader, lock, &phase).await,
-        Step::Seal => Ok(seal::held(members, memory, lock).await),
+        Step::Seal => {
+            let label = leader.labels.ensure_none(lock).await;
+            let sealed = seal::held(members, memory, lock).await;
+            label.map(|()| sealed)
+        }
         Step::HandOver(quorum, why) => Ok(hand_over(leader, &quorum, &why)),
         Step::Keep(rest) => keep(leader, lock, &rest).await,
         Step::Rest(rest) => leave_free(leader, lock, &rest).await,

@@ -247,8 +247,8 @@ impl Draft {
     pub fn ended(mut self, end: &End, at: UnixMillis) -> Self {
         let (reason, why) = (end.reason(), end.to_string());
         let at = MilliTime::from_millis(at.0).unwrap_or_else(|| MilliTime::from(self.now));
-        let ran_out = self.status.valid_until.filter(|_| self.status.ending.is_some());
-        let at = ran_out.map_or(at, |until| at.min(until));
+        let ran_out = self.status.ending.as_ref().map(|ending| self.status.valid_until.max(Some(ending.since)));
+        let at = ran_out.flatten().map_or(at, |until| at.min(until));
         if let Some(holder) = self.status.holder.take() {
             // The wait for the next hold begins now, even if an unconfirmed end made the condition false long ago.
             let is_false = |condition: &Condition| {
