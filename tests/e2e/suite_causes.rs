@@ -56,6 +56,8 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere members::a_fenced_member_is_named_with_its_time,
     anywhere members::a_quorum_that_starts_is_named_with_its_time,
     anywhere members::a_quorum_without_a_majority_is_named,
+    local members::a_member_that_does_not_answer_is_named,
+    local members::a_policy_that_refuses_to_delete_a_member_is_named,
     local members::an_earlier_process_that_may_still_run_is_named,
     local external::a_name_that_does_not_resolve_is_named,
     local external::a_closed_port_is_named,

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Node, ResourceQuota};
 use kube::Api;
+use redlock_operator::api::MemberState;
 use redlock_operator::quorum::model::plan::auth_name;
 use serde_json::{Value, json};
 
@@ -124,6 +125,35 @@ pub(crate) async fn a_quorum_without_a_majority_is_named(bench: Bench) -> anyhow
         bench.kubectl(&["delete", "pod", pod, "--wait=false"]).await?;
     }
     quorum_names(&bench, &quorum.name, "", &["1 of 3", "q-0", "q-1", "exceeded quota: few"]).await
+}
+
+pub(crate) async fn a_member_that_does_not_answer_is_named(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let faults = &bench.cluster.faults;
+    faults.pause_container(&bench.namespace, "q-1-0", "redis").await?;
+    let named = quorum_names(&bench, &quorum.name, "", &["q-1 accepts no connection from the operator"]).await;
+    faults.resume_container(&bench.namespace, "q-1-0", "redis").await?;
+    named
+}
+
+/// The member that an update would replace next still votes.
+pub(crate) async fn a_policy_that_refuses_to_delete_a_member_is_named(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]});
+    let delete = ["-n", &bench.namespace, "delete", "pod", "q-0-0", "--dry-run=server"];
+    let probe = async || bench.cluster.kubectl_output(&delete, "").await;
+    let policy = Policy::create(&bench, rule, "false", "pods of this namespace stay", probe).await?;
+    let named = async {
+        bench.patch("rq", "q", r#"{"spec": {"pod": {"annotations": {"example.com/a": "b"}}}}"#).await?;
+        quorum_names(&bench, &quorum.name, "", &["pods of this namespace stay"]).await?;
+        let status = quorum.recorder.last()?;
+        let voting = status.object.members().iter().filter(|member| member.state == MemberState::Admitted).count();
+        ensure!(voting == 3, "{voting} members vote while no pod can be replaced");
+        Ok(())
+    };
+    let named = named.await;
+    policy.delete().await?;
+    named
 }
 
 /// The test cuts off a member's node, and deletes the pod by force.
