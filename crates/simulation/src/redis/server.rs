@@ -203,12 +203,16 @@ impl Server {
         self.core.borrow().users.get(name).map(super::acl::User::line)
     }
 
+    /// The users that can set keys, except the operator's own, for oracles.
+    pub fn voting_users(&self) -> Vec<String> {
+        let core = self.core.borrow();
+        let users = core.users.iter().filter(|(name, _)| !matches!(name.as_str(), "default" | "operator" | "probe"));
+        users.filter(|(_, user)| user.line().contains("+set")).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Whether a client other than the operator's can set keys, for oracles.
     pub fn takes_votes(&self) -> bool {
-        let core = self.core.borrow();
-        let mut users =
-            core.users.iter().filter(|(name, _)| !matches!(name.as_str(), "default" | "operator" | "probe"));
-        users.any(|(_, user)| user.line().contains("+set"))
+        !self.voting_users().is_empty()
     }
 
     /// Requests that only a real server can execute.

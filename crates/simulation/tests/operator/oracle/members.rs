@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use redlock_api::RedisQuorum;
 
+use redlock_operator::redis_member::acl::UserRule;
+
 use crate::world::World;
 use redlock_simulation::kube::api::Kind;
 
@@ -17,6 +19,8 @@ type Keys = BTreeMap<String, (String, Duration)>;
 struct Voter {
     member: String,
     run_id: String,
+    /// The lowest membership epoch of its users that can vote.
+    epoch: Option<i64>,
     keys: Keys,
     /// The drift of its clock, in millionths.
     drift: i64,
@@ -58,10 +62,12 @@ impl World {
             if !of_quorum || is_former || !host.server.takes_votes() {
                 continue;
             }
+            let users = host.server.voting_users();
+            let epoch = users.iter().filter_map(|user| UserRule::split_name(user)).map(|(_, epoch)| epoch).min();
             let clock = host.wall(now);
             let keys = host.server.strings(clock).into_iter();
             let keys = keys.map(|(key, value, left)| (key, (value, left.unwrap_or(Duration::MAX)))).collect();
-            voters.push(Voter { member: member.to_owned(), run_id, keys, drift: host.drift });
+            voters.push(Voter { member: member.to_owned(), run_id, epoch, keys, drift: host.drift });
         }
         voters
     }
@@ -144,11 +150,12 @@ impl World {
             let forgot = |voter: &&Voter| {
                 voter.keys.get(&belief.key).is_none_or(|(value, _)| !value.starts_with(nonce.as_str()))
             };
-            // Members that have left can be open to users of the former list for a while. They are a danger if they are
-            // a majority of that list.
+            // Members that have left can be open for a while. They are a danger if they are a majority of the former list, and open to users of
+            // its epoch. A user of the present epoch needs a majority of the present list.
             let (now_voting, left): (Vec<_>, Vec<_>) =
                 voters.iter().filter(forgot).partition(|voter| status.voters.contains(&voter.member));
-            let left = left.iter().filter(|voter| former.contains(&voter.member)).count();
+            let is_former = |voter: &&&Voter| former.contains(&voter.member) && voter.epoch < status.membership_epoch;
+            let left = left.iter().filter(is_former).count();
             let forgot = now_voting.len();
             if forgot > members / 2 || left > former.len() / 2 {
                 let (who, key, until) = (&belief.who, &belief.key, belief.end());

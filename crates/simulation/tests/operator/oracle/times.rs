@@ -308,6 +308,8 @@ impl World {
         if is(status, "Finished", "True") {
             return self.late_deletion(lock, status, edited);
         }
+        // A user that edits the status can remove the conditions.
+        status["conditions"].as_array()?;
         let timeout = length(lock.spec.wait_timeout?);
         let waits = self.oracle.times.waits.get(uid).copied()?;
         let goes = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some();
