@@ -158,3 +158,25 @@ fn unreachable(error: &io::Error) -> MemberError {
         _ => MemberError::Unreachable(error.kind().to_string()),
     }
 }
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::CertificateError::{ExpiredContext, NotValidYetContext};
+    use rustls::Error::InvalidCertificate;
+    use rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    #[test]
+    fn the_text_about_an_expired_certificate_does_not_change() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let expired = |time| untrusted(&InvalidCertificate(ExpiredContext { time: at(time), not_after: at(7) }));
+        let early = |time| untrusted(&InvalidCertificate(NotValidYetContext { time: at(time), not_before: at(9_000) }));
+        assert_eq!(expired(8), expired(9));
+        assert_eq!(early(5), early(6));
+        assert!(expired(8).contains("expired at 7"));
+        assert!(early(5).contains("before 9000"));
+    }
+}

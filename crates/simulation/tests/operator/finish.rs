@@ -58,8 +58,12 @@ impl World {
             }
         }
         let first = usize::try_from(hash(self.seed, [42])).unwrap_or(0);
-        for number in 0..(self.plan.members - 1) / 2 {
-            let member = (first + number) % self.plan.members;
+        // The list can have become shorter. A majority of each list has to stay.
+        let quorums = self.api.server.objects(Kind::RedisQuorum);
+        let wanted = quorums.filter_map(|quorum| usize::try_from(quorum.value["spec"]["members"].as_u64()?).ok());
+        let members = wanted.chain([self.plan.members]).min().unwrap_or(1);
+        for number in 0..members.saturating_sub(1) / 2 {
+            let member = (first + number) % members;
             self.outsiders.insert(format!("q-{member}"));
             let length = FOR_EVER;
             match hash(self.seed, [43, member as u64]) % 3 {
