@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt as _, Stream, StreamExt, stream};
 use kube::Api;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -79,6 +79,18 @@ impl<K: Kind> Cache<K> {
         clock: &Arc<dyn Clock>,
         config: watcher::Config,
     ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>) {
+        Self::of_existing(watched, clock, config, |_| true)
+    }
+
+    /// As [`Self::new`], but a namespace that does not exist has no objects.
+    ///
+    /// Its Role is gone, too, so the API server refuses to list the objects.
+    pub fn of_existing<E: Fn(&str) -> bool + Send + 'static>(
+        watched: Vec<(Option<String>, Api<Guarded<K>>)>,
+        clock: &Arc<dyn Clock>,
+        config: watcher::Config,
+        exists: E,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K, E>) {
         let clock = clock.clone();
         let (namespaces, apis): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
         let (cache, mut follower) = Self::unfilled(namespaces);
@@ -96,6 +108,9 @@ impl<K: Kind> Cache<K> {
                     Err(error) => {
                         interruptions.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying");
+                        if is_refused_list(&error) {
+                            follower.refused(at, &exists);
+                        }
                     }
                 }
             }
@@ -136,6 +151,11 @@ impl<K: Kind> Cache<K> {
     /// Resolves when the first list has been read.
     pub async fn ready(&self) -> bool {
         self.store.wait_until_ready().await.is_ok()
+    }
+
+    /// Whether the first list has been read.
+    pub fn is_filled(&self) -> bool {
+        self.ready().now_or_never() == Some(true)
     }
 
     /// The underlying store, for a `kube::runtime::Controller`.
@@ -214,11 +234,15 @@ impl<K: Kind> Cache<K> {
     }
 }
 
+fn is_refused_list(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use k8s_openapi::api::core::v1::Namespace;
+    use k8s_openapi::api::core::v1::{Namespace, Pod};
 
     use super::*;
     use crate::runtime::fake_api;
@@ -235,5 +259,19 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
         assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
         assert!(!cache.ready().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_was_deleted_does_not_leave_the_cache_unfilled() {
+        let refusal = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "no", "reason": "Forbidden", "code": 403});
+        let client = fake_api::client(move |_request| (403, refusal.clone()));
+        for (exists, is_filled) in [(false, true), (true, false)] {
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+            let watched = vec![(Some("shop".to_owned()), Api::<Guarded<Pod>>::namespaced(client.clone(), "shop"))];
+            let (cache, follow) = Cache::of_existing(watched, &clock, watcher::Config::default(), move |_| exists);
+            assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
+            assert_eq!(cache.ready().await, is_filled, "a Role can be missing for a moment");
+        }
     }
 }

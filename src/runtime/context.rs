@@ -96,13 +96,18 @@ impl Context {
         let around = locks.with(quorums, &replica.namespace);
         let any = watcher::Config::default;
         let served = locks.fields().map_or_else(any, |fields| any().fields(&fields));
-        let (pods, follow_pods) = Cache::new(around.apis(&client), &clock, any());
         let (nodes, follow_nodes) = Cache::new(vec![(None, Api::all(client.clone()))], &clock, any());
         let (namespaces, follow_namespaces) = Cache::new(vec![(None, Api::all(client.clone()))], &clock, any());
+        let exists = || {
+            let namespaces: Cache<Namespace> = namespaces.clone();
+            move |name: &str| !namespaces.is_filled() || namespaces.cluster_named(name).is_some()
+        };
+        let (pods, follow_pods) = Cache::of_existing(around.apis(&client), &clock, any(), exists());
         // This includes quorums in left-out namespaces. The message of a lock on such a quorum says that another installation serves it.
-        let (quorums, follow_quorums) = Cache::new(quorums.apis(&client), &clock, any());
-        let (locks, follow_locks) = Cache::new(locks.apis(&client), &clock, served.clone());
-        let jobs = replica.settings.jobs.then(|| Cache::new(replica.settings.locks.apis(&client), &clock, served));
+        let (quorums, follow_quorums) = Cache::of_existing(quorums.apis(&client), &clock, any(), exists());
+        let (locks, follow_locks) = Cache::of_existing(locks.apis(&client), &clock, served.clone(), exists());
+        let jobs = || Cache::of_existing(replica.settings.locks.apis(&client), &clock, served, exists());
+        let jobs = replica.settings.jobs.then(jobs);
         let (jobs, follow_jobs) = jobs.unzip();
         let default_quorum = Arc::new(Mutex::new(replica.settings.default_quorum.clone()));
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };

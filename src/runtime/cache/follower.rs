@@ -165,6 +165,14 @@ impl<K: Kind> Follower<K> {
         }
     }
 
+    /// Handles the refusal of a list. A namespace that does not exist has no objects.
+    pub(super) fn refused(&mut self, watch: usize, exists: impl Fn(&str) -> bool) {
+        let watched = self.watches.get(watch).filter(|watch| !watch.was_listed);
+        if watched.and_then(|watch| watch.namespace.as_deref()).is_some_and(|namespace| !exists(namespace)) {
+            self.listed(watch);
+        }
+    }
+
     fn fill(&mut self) {
         self.writer.apply_watcher_event(&Event::InitDone);
         self.is_filled = true;
