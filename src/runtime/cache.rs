@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_that_was_deleted_does_not_leave_the_cache_unfilled() {
+    async fn a_deleted_namespace_does_not_leave_the_cache_unfilled() {
         let refusal = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": "no", "reason": "Forbidden", "code": 403});
         let client = fake_api::client(move |_request| (403, refusal.clone()));

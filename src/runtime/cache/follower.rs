@@ -167,8 +167,8 @@ impl<K: Kind> Follower<K> {
 
     /// Handles the refusal of a list. A namespace that does not exist has no objects.
     pub(super) fn refused(&mut self, watch: usize, exists: impl Fn(&str) -> bool) {
-        let watched = self.watches.get(watch).filter(|watch| !watch.was_listed);
-        if watched.and_then(|watch| watch.namespace.as_deref()).is_some_and(|namespace| !exists(namespace)) {
+        if matches!(self.watches.get(watch), Some(Watch { namespace: Some(at), was_listed: false, .. }) if !exists(at))
+        {
             self.listed(watch);
         }
     }
