@@ -8,6 +8,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
+use super::guarded::log_unreadable;
 use super::{Cache, Change, Guarded, Kind};
 use crate::api::lenient::Unreadable;
 use crate::time::Boottime;
@@ -200,17 +201,6 @@ fn reference<K: Resource<DynamicType = ()>>(raw: &Unreadable) -> ObjectRef<K> {
     match &raw.metadata.namespace {
         Some(namespace) => reference.within(namespace),
         None => reference,
-    }
-}
-
-/// Logs an unreadable object, once for each error.
-fn log_unreadable<K: Resource<DynamicType = ()>>(
-    object: &ObjectRef<K>,
-    previous: Option<&Unreadable>,
-    raw: &Unreadable,
-) {
-    if previous.is_none_or(|previous| previous.metadata.uid != raw.metadata.uid || previous.error != raw.error) {
-        tracing::warn!(kind = %K::kind(&()), %object, error = raw.error, "cannot be read as a whole");
     }
 }
 

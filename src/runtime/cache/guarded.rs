@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use kube::runtime::reflector::ObjectRef;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -88,6 +89,17 @@ impl<K: Resource> Resource for Guarded<K> {
             Self::Read(object) => object.meta_mut(),
             Self::Unreadable(raw) => &mut raw.metadata,
         }
+    }
+}
+
+/// Logs an unreadable object, once for each error.
+pub(super) fn log_unreadable<K: Resource<DynamicType = ()>>(
+    object: &ObjectRef<K>,
+    previous: Option<&Unreadable>,
+    raw: &Unreadable,
+) {
+    if previous.is_none_or(|previous| previous.metadata.uid != raw.metadata.uid || previous.error != raw.error) {
+        tracing::warn!(kind = %K::kind(&()), %object, error = raw.error, "cannot be read as a whole");
     }
 }
 
