@@ -236,7 +236,7 @@ fn a_user_who_cannot_watch_claims_gets_an_error() {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{errors}");
     assert!(errors.contains("failed to watch dlock shop/reindex-"), "{errors}");
-    assert!(errors.contains("next: Ask an administrator for the role"), "{errors}");
+    assert!(errors.contains("next: Bind the ClusterRole redlock-operator-holder"), "{errors}");
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
 }
 

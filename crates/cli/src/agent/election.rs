@@ -5,7 +5,7 @@ mod object_state;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use object_state::{ObjectState, read};
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::leadership::{Hold, Leadership};
 use super::task::{Agent, now};
-use crate::cluster::{Cluster, ClusterArgs};
+use crate::cluster::{Cluster, ClusterArgs, Problem};
 use crate::console;
 use crate::hold::{
     HoldState, Holding, LONGEST_SLEEP, Members, Source, UNREAD, ValiditySource, Watched, check_wall_clock, reserve,
@@ -141,7 +141,8 @@ impl Follower {
         let cluster = Cluster::connect(&self.cluster).await?;
         let (client, server_time) = (cluster.client.clone(), cluster.server_time());
         if self.members.is_none() {
-            request(client.apiserver_version()).await.context("the API server does not answer")?;
+            let version = request(client.apiserver_version()).await;
+            version.map_err(|error| Problem::of_holder("failed to read the API server's time", &error))?;
             check_wall_clock(&server_time, &SystemClock, self.skew)?;
         }
         let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &self.election.namespace);
@@ -155,7 +156,11 @@ impl Follower {
             Ok(None) => self.is_gone(),
             // A followed hold keeps its deadline, so this reports only if there is none.
             Err(error) if self.followed.is_none() => {
-                self.unknown(format!("the API server does not tell who leads: {error}"));
+                let Election { namespace, name, .. } = &self.election;
+                match Problem::of_watch(&format!("watch dlock {namespace}/{name}"), &error) {
+                    Some(denied) => self.fail(denied.to_string()),
+                    None => self.unknown(format!("the API server does not tell who leads: {error}")),
+                }
             }
             Err(_) => {}
         }

@@ -59,6 +59,9 @@ pub(super) fn of_answer(lock: &str, answer: Answer, now: Boottime) -> Reply {
 }
 
 fn unknown(why: &str) -> Reply {
+    // The log has the next step of a problem on a line of its own.
+    let why = why.replace("\nnext: ", ". ");
+    let why = why.trim_end_matches('.');
     let detail = format!("It is not known whether the lock is held: {why}. Do not act as its holder; ask again.");
     Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "Unknown", &detail)
 }
@@ -136,5 +139,9 @@ mod tests {
         assert!(of(Refusal::NotRegistered).body["detail"].as_str().unwrap().contains("POST /register"));
         let unknown = of_answer("a/b", Answer::Unknown { why: "x".into() }, at(0));
         assert_eq!((unknown.status.as_u16(), &unknown.body["reason"]), (503, &json!("Unknown")));
+        let problem = of_answer("a/b", Answer::Unknown { why: "no right\nnext: Bind the role.".into() }, at(0));
+        let detail =
+            "It is not known whether the lock is held: no right. Bind the role. Do not act as its holder; ask again.";
+        assert_eq!(problem.body["detail"], detail);
     }
 }

@@ -5,6 +5,15 @@ use std::fmt;
 use kube::core::Status;
 use kube::runtime::watcher;
 
+use redlock_api::requests::RequestError;
+
+/// The next step after a response to missing or expired credentials.
+const LOG_IN: &str = "Log in again: the API server does not accept the credentials of this context.";
+/// The next step of a process that takes locks without the rights for that.
+const HOLDER_ROLE: &str = "Bind the ClusterRole redlock-operator-holder to this account.";
+/// The words of a refusal by RBAC. Webhooks, policies and quotas also answer 403, and their messages have the cause.
+const WITHOUT_RIGHT: &str = " is forbidden: User ";
+
 /// A failure, and the next step for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -47,7 +56,7 @@ impl Problem {
         Self::of_status(doing, status)
     }
 
-    /// The problem for a watch that the API server denies to this user.
+    /// The problem for a watch that the API server denies to a process that takes locks.
     ///
     /// `None` after any other error, because the watch then tries again.
     #[must_use]
@@ -59,13 +68,40 @@ impl Problem {
             | watcher::Error::WatchError(status) => status,
             _ => return None,
         };
-        [401, 403].contains(&status.code).then(|| Self::of_status(doing, status))
+        let problem = Self::of_status(doing, status);
+        match status.code {
+            401 => Some(problem),
+            403 => Some(Self { next: HOLDER_ROLE.to_owned(), ..problem }),
+            _ => None,
+        }
+    }
+
+    /// The problem for a failed request of a process that takes locks.
+    ///
+    /// `failure` is the text before the cause.
+    #[must_use]
+    pub fn of_holder(failure: &str, error: &RequestError) -> Self {
+        let status = match error {
+            RequestError::Refused(cause) | RequestError::Unknown(Some(cause)) => match cause.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some(status) = status else { return Self::new(format!("{failure}: {}", root_cause(error)), "") };
+        let next = match status.code {
+            401 => LOG_IN,
+            403 if status.message.contains(WITHOUT_RIGHT) => HOLDER_ROLE,
+            _ => "",
+        };
+        let what = format!("{failure}: {}", message_of(status));
+        Self { what, next: next.to_owned(), code: Some(status.code) }
     }
 
     /// The problem for a request that the API server answered with a failure.
     fn of_status(doing: &str, status: &Status) -> Self {
         let next = match status.code {
-            401 => "Log in again: the API server does not accept the credentials of this context.",
+            401 => LOG_IN,
             403 => "Ask an administrator for the role that docs/command.md names for this command.",
             404 if status.details.as_ref().is_none_or(|details| details.name.is_empty()) => {
                 "The kind is not installed. Install the chart redlock-operator, or apply its CRDs: redlock crds"
@@ -74,9 +110,14 @@ impl Problem {
             429 | 500..=599 => "The API server is busy or starts. Run the command again in a minute.",
             _ => "",
         };
-        let message = if status.message.is_empty() { &status.reason } else { &status.message };
-        Self { what: format!("failed to {doing}: {message}"), next: next.to_owned(), code: Some(status.code) }
+        let what = format!("failed to {doing}: {}", message_of(status));
+        Self { what, next: next.to_owned(), code: Some(status.code) }
     }
+}
+
+/// The text of an answer of the API server.
+fn message_of(status: &Status) -> &str {
+    if status.message.is_empty() { &status.reason } else { &status.message }
 }
 
 /// The innermost error. The errors that kube wraps around it add no information.
@@ -127,6 +168,25 @@ mod tests {
     }
 
     #[test]
+    fn only_a_holder_without_a_right_gets_the_name_of_its_role() {
+        let problem = |code: u16, message: &str| {
+            let status = json!({"status": "Failure", "message": message, "reason": "Forbidden", "code": code});
+            let error = RequestError::from(kube::Error::Api(serde_json::from_value(status).unwrap()));
+            Problem::of_holder("the claim was not created", &error)
+        };
+        let denied = "distributedlocks.redlock-operator.io is forbidden: User \"ci\" cannot create resource \"distributedlocks\"";
+        let text = format!("the claim was not created: {denied}\nnext: {HOLDER_ROLE}");
+        assert_eq!(problem(403, denied).to_string(), text, "it has the message once, and no debug form");
+        for (code, message) in [(403, "claims \"a\" is forbidden: exceeded quota: locks"), (422, "invalid")] {
+            assert_eq!(problem(code, message).to_string(), format!("the claim was not created: {message}"));
+        }
+        assert_eq!(problem(401, "").to_string(), format!("the claim was not created: Forbidden\nnext: {LOG_IN}"));
+        let unreachable = kube::Error::Service(std::io::Error::other("connection refused").into());
+        let unreachable = Problem::of_holder("no answer", &RequestError::from(unreachable));
+        assert_eq!(unreachable.to_string(), "no answer: connection refused");
+    }
+
+    #[test]
     fn only_a_denied_watch_is_a_problem() {
         let status =
             |code: u16| serde_json::from_value::<Status>(json!({"reason": "R", "code": code})).unwrap().boxed();
@@ -139,7 +199,8 @@ mod tests {
                 watcher::Error::WatchFailed(refused()),
                 watcher::Error::WatchError(status(code)),
             ] {
-                assert!(of(error).is_some_and(|problem| problem.code == Some(code) && !problem.next.is_empty()));
+                let next = if code == 403 { HOLDER_ROLE } else { LOG_IN };
+                assert!(of(error).is_some_and(|problem| problem.code == Some(code) && problem.next == next));
             }
         }
         assert_eq!(of(watcher::Error::WatchError(status(410))), None);

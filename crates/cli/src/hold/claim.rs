@@ -31,6 +31,7 @@ use super::arguments::{LockArgs, Members};
 use super::held_lock::{HeldLock, NotHeld, Renewal, Validity};
 use super::progress::Progress;
 use super::signals::Signals;
+use crate::cluster::Problem;
 use crate::cluster::objects::LockObject;
 use redlock_api::requests::{self, RequestError, request};
 use redlock_api::{DistributedLock, RELEASE_ANNOTATION};
@@ -138,12 +139,13 @@ pub(crate) async fn send_release(client: &Client, claim: &DistributedLock, token
             // Without the claim there is no hold.
             Ok(_) | Err(RequestError::Gone) => return Ok(()),
             Err(RequestError::Unknown(_) | RequestError::Conflict) => sleep(RETRY).await,
-            Err(RequestError::Refused(error)) => {
+            Err(error @ RequestError::Refused(_)) => {
                 let is_free = claim.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some());
+                let refused = |error: &RequestError| Problem::of_holder("the API server refuses the release", error);
                 if !is_free {
-                    return Err(anyhow::Error::new(*error));
+                    return Err(refused(&error).into());
                 }
-                requests::delete(client, claim).await?;
+                requests::delete(client, claim).await.map_err(|error| refused(&error))?;
                 return Ok(());
             }
         }

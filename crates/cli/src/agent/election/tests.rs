@@ -182,6 +182,15 @@ async fn a_refused_release_is_repeated() {
 }
 
 #[tokio::test]
+async fn a_denied_watch_names_the_missing_role() {
+    let (mut follower, connection) = following().await;
+    let denied = serde_json::from_value(json!({"message": "no right", "reason": "Forbidden", "code": 403})).unwrap();
+    follower.handle(Err(watcher::Error::WatchError(denied)), &connection).await;
+    let line = "failed to watch dlock shop/elected: no right\nnext: Bind the ClusterRole redlock-operator-holder to this account.";
+    assert_eq!(follower.failure.as_deref(), Some(line));
+}
+
+#[tokio::test]
 async fn an_own_hold_that_no_member_shows_is_reported() {
     let (mut follower, connection) = following().await;
     let lock = serde_json::from_value(object("8s", elected("u-1"))).unwrap();

@@ -134,7 +134,7 @@ impl Claimant<'_> {
             match request(self.client.apiserver_version()).await {
                 Ok(_) => return Ok(check_wall_clock(server_time, &SystemClock, self.args.skew.get())?),
                 Err(RequestError::Unknown(_)) => self.pause(progress).await?,
-                Err(error) => return Err(anyhow::Error::new(error).context(SILENT_SERVER).into()),
+                Err(error) => return Err(Problem::of_holder("failed to read the API server's time", &error).into()),
             }
         }
     }
@@ -253,12 +253,8 @@ impl Claimant<'_> {
     }
 
     fn refused(&self, error: &RequestError) -> anyhow::Error {
-        let cause = match error {
-            RequestError::Refused(error) => error.to_string(),
-            other => other.to_string(),
-        };
         let namespace = self.wanted.namespace().unwrap_or_default();
-        anyhow::anyhow!("the claim in namespace {namespace} was not created: {cause}")
+        Problem::of_holder(&format!("the claim in namespace {namespace} was not created"), error).into()
     }
 
     /// Deletes the claim, even if its creation had no reply.

@@ -8,6 +8,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::cluster::Problem;
 use crate::console;
 use redlock_api::requests::{RequestError, within};
 use redlock_api::{DistributedLock, MilliTime};
@@ -25,11 +26,10 @@ pub(super) async fn beat(client: Client, claim: DistributedLock) {
         match result {
             Ok(()) => is_there = true,
             Err(RequestError::Gone) => is_there = false,
-            Err(RequestError::Refused(error)) if !is_reported => {
+            Err(error @ RequestError::Refused(_)) if !is_reported => {
                 is_reported = true;
-                console::report(format_args!(
-                    "no heartbeat of the claim can be sent, so the lock will be lost: {error}"
-                ));
+                let failure = "no heartbeat of the claim can be sent, so the lock will be lost";
+                console::report(Problem::of_holder(failure, &error));
             }
             // The operator measures the pause between heartbeats by its own clock, and does not end a hold for an outage of the API server.
             Err(error) => tracing::debug!(%error, "a heartbeat was not sent"),

@@ -103,6 +103,22 @@ fn the_wait_begins_before_the_first_request() {
     assert_eq!(deadline(Wait::Forever, now), None);
 }
 
+#[tokio::test]
+async fn a_user_without_the_role_is_told_once_which_one() {
+    let args = parsed(&["--lock", "shop/reindex"]);
+    let wanted = wanted(&args, Purpose::Attended, None).unwrap();
+    let message =
+        "distributedlocks.redlock-operator.io is forbidden: User \"ci\" cannot create resource \"distributedlocks\"";
+    let status = json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
+    let cluster = Cluster::answering(move |_| (403, status.clone()));
+    let mut claimant = claimant(&args, cluster, wanted);
+    let refused = claimant.create(&mut Progress::reported(&args.lock, |_, _| {})).await;
+    let Err(NotHeld::Failed(error)) = refused else { panic!("{refused:?}") };
+    let next = "next: Bind the ClusterRole redlock-operator-holder to this account.";
+    assert_eq!(format!("{error:#}"), format!("the claim in namespace shop was not created: {message}\n{next}"));
+    assert!(!claimant.can_exist, "there is no claim to delete");
+}
+
 /// The API server also answers 409 if a ResourceQuota changed at the same moment. Then there is no claim.
 #[tokio::test(start_paused = true)]
 async fn a_creation_is_repeated_after_a_conflict_without_a_claim() {
