@@ -38,6 +38,7 @@ impl Answer for Explanation {
         }
         match self.to_do() {
             Some(to_do) => text + &format!("\n{} {to_do}\n", paint.tone(Tone::Title, "To do:")),
+            None if self.has_remedy() => text,
             None => text + "\nThere is nothing to do.\n",
         }
     }

@@ -197,7 +197,11 @@ impl View {
                 lines.push(Line::from(vec![head, Span::raw(format!("{about:<10}{sentence}"))]));
             }
         }
-        let next = explained.to_do().map_or("There is nothing to do.".to_owned(), |next| format!("To do: {next}"));
+        let next = match explained.to_do() {
+            Some(next) => format!("To do: {next}"),
+            None if explained.has_remedy() => String::new(),
+            None => "There is nothing to do.".to_owned(),
+        };
         lines.extend([Line::default(), Line::styled(next, self.style(Tone::Title))]);
         let text = Paragraph::new(lines).wrap(Wrap { trim: false }).scroll((from, 0)).block(block);
         frame.render_widget(text, area);

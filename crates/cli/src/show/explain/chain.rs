@@ -17,6 +17,9 @@ use redlock_api::conditions::{HeldReason, LockCondition};
 /// Maximum number of finished locks in an explanation.
 const ENDS: usize = 3;
 
+/// The beginnings of commands in messages of the operator.
+const COMMANDS: [&str; 2] = [": redlock ", ": kubectl "];
+
 /// The state of a link of the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -77,6 +80,12 @@ impl Explanation {
             links.find_map(|link| link.to_do.as_deref())
         };
         of(State::Stops).or_else(|| of(State::Waits))
+    }
+
+    /// Whether a link has a step for the user, or a message with a command.
+    pub fn has_remedy(&self) -> bool {
+        let has_command = |text: &String| COMMANDS.iter().any(|command| text.contains(command));
+        self.links.iter().any(|link| link.to_do.is_some() || link.says.iter().any(has_command))
     }
 }
 

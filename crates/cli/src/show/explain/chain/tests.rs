@@ -1,5 +1,6 @@
 use super::*;
 use crate::cluster::objects::fake::{held, lock, now, quorum, waiting};
+use crate::output::{Answer as _, Paint};
 
 fn found(states: [&str; 3]) -> QuorumState {
     QuorumState::Found(Box::new(quorum(states)))
@@ -210,10 +211,14 @@ fn a_refused_lock_has_the_reason_of_its_refusal() {
 
 #[test]
 fn a_lock_that_min_hold_keeps_has_its_message() {
-    let message = "The holder's container has terminated. minHold keeps the lock until 12:05";
+    let message = "The holder's container has terminated. minHold keeps the lock until 12:05, and the operator frees it then. To free it now: \
+         redlock break --force";
     let mut kept = held("a");
     let condition = kept.status.conditions.iter_mut().find(|condition| condition.type_ == "Held").unwrap();
     condition.message = message.into();
     let kept = explained(&[kept], &[], &found(["Admitted"; 3]));
     assert_eq!(link(&kept, "holder").says.last(), Some(&format!("{message}.")));
+    assert!(kept.text(Paint::PLAIN, false).ends_with("redlock break --force.\n"), "{kept:#?}");
+    let usual = explained(&[held("a")], &[], &found(["Admitted"; 3]));
+    assert!(usual.text(Paint::PLAIN, false).ends_with("\nThere is nothing to do.\n"), "{usual:#?}");
 }
