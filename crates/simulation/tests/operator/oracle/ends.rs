@@ -41,7 +41,8 @@ impl World {
         // A request that outlives its caller can publish a grant after its validity. It was never usable.
         let was_usable = |granted: &Granted| valid_until.is_none_or(|until| until > granted.at.0 as i64);
         let granted = self.oracle.times.granted(nonce).cloned().filter(was_usable);
-        if let Some((granted, place)) = granted.zip(place.clone()).filter(|_| reason == "Expired") {
+        let is_lost = |(granted, _): &(Granted, _)| reason == "Expired" && !self.is_silent(entry, granted.ttl);
+        if let Some((granted, place)) = granted.zip(place.clone()).filter(is_lost) {
             let votes = |field: &str| before[field].as_u64().and_then(|votes| usize::try_from(votes).ok());
             let (yes, of) = (votes("votesGranted").unwrap_or_default(), votes("memberCount").unwrap_or_default());
             self.judge_loss(name, &place, &granted, of / 2 + 1 + (of - yes));

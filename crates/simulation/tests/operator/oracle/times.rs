@@ -28,8 +28,10 @@ pub(super) const WELL: u64 = 8_000_000;
 pub(super) struct Times {
     /// The last generation of each lock and its time, by UID.
     edited: BTreeMap<String, (i64, At)>,
-    /// Since when each lock waits for its turn.
+    /// Since when each lock waits for its turn, at the latest. The wait of a claim begins with its first status.
     waits: BTreeMap<String, At>,
+    /// Since when each lock waits, at the earliest. The wait of a claim begins with its creation.
+    waits_from: BTreeMap<String, At>,
     /// The last write of each Lease.
     beats: BTreeMap<(String, String), At>,
     /// The end of the time in which the key of a quorum cannot be granted.
@@ -75,6 +77,13 @@ impl World {
         self.oracle.times.beats.insert(name, self.now);
     }
 
+    /// Whether the keys of a claim have ended with its last heartbeat.
+    pub(super) fn is_silent(&self, entry: &Entry, ttl: u64) -> bool {
+        let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
+        let last = self.oracle.times.beats.get(&name).copied().unwrap_or_default();
+        entry.object.value["spec"]["claim"]["heartbeat"].is_string() && last + ttl <= self.now
+    }
+
     /// Checks the times in a write of a lock.
     pub(super) fn judge_times(&mut self, entry: &Entry, lock: &DistributedLock) {
         let (uid, now) = (entry.object.uid().to_owned(), self.now);
@@ -87,9 +96,11 @@ impl World {
         self.judge_finish(entry, lock);
         let holds = |object: &Value| object["status"]["holder"].is_object();
         let suspended = lock.spec.suspend || before["spec"]["suspend"] == json!(true);
-        // The wait begins with the creation, or with a first status within waitTimeout.
-        let new = entry.change == Change::Added || !before["status"]["conditions"].is_array();
-        if new || holds(before) || holds(after) || suspended {
+        let begins = entry.change == Change::Added || holds(before) || holds(after) || suspended;
+        if begins {
+            self.oracle.times.waits_from.insert(uid.clone(), now);
+        }
+        if begins || !before["status"]["conditions"].is_array() {
             self.oracle.times.waits.insert(uid, now);
         }
         let nonce = |object: &Value| object["status"]["holder"]["nonce"].as_str().map(str::to_owned);
@@ -121,7 +132,7 @@ impl World {
             return;
         }
         let (name, reason, now) = (entry.object.name(), reason(after, "Finished"), self.now);
-        let Some(waits) = self.oracle.times.waits.get(entry.object.uid()).copied() else { return };
+        let Some(waits) = self.oracle.times.waits_from.get(entry.object.uid()).copied() else { return };
         let held = before["holder"].is_object() || after["transitions"].as_i64().unwrap_or_default() > 0;
         if reason != "WaitTimeout" {
             if !held {
