@@ -80,8 +80,9 @@ pub struct DistributedLockSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hold: Option<GoDuration>,
 
-    /// Maximum time to wait for the lock, counted from the creation of the claim, or from the end of its last suspension. A claim that
-    /// does not get the lock in this time is finished with reason `WaitTimeout`. Default: no limit.
+    /// Maximum time to wait for the lock, counted from the first status of the claim, or from the end of its last suspension. A claim that
+    /// does not get the lock in this time is finished with reason `WaitTimeout`. So is a claim that no operator observed in this time after
+    /// its creation. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_timeout: Option<GoDuration>,
 

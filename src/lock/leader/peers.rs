@@ -187,8 +187,8 @@ impl Peers {
         let spans = access.spans_namespaces;
         let oldest = in_pages(|skip| self.index.read(|keys| page(keys.oldest(lock, spans), skip)));
         let mut oldest = oldest.filter_map(|other| self.store.get(&other));
-        let oldest =
-            oldest.find(|other| queue::is_queued(other) && contention::is_accepted(other) && self.is_on(access, other));
+        let oldest = oldest
+            .find(|other| queue::is_queued(other) && contention::decides_slots(other) && self.is_on(access, other));
         if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(conflict);
         }

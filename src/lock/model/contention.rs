@@ -133,11 +133,18 @@ impl Entry {
 /// Whether the operator serves a lock.
 ///
 /// A lock without a status is included, because no leader has judged it yet.
-pub fn is_accepted(lock: &DistributedLock) -> bool {
+fn is_accepted(lock: &DistributedLock) -> bool {
     let is_served = |accepted: &Condition| {
         accepted.status == Status::True.as_str() || accepted.reason == AcceptedReason::KeyShapeConflict.as_str()
     };
     lock.condition(LockCondition::Accepted).is_none_or(is_served)
+}
+
+/// Whether a waiting lock decides the number of slots of its key, if it is the oldest.
+///
+/// A lock without a quorum does, because the quorum can become available, and a grant can be on its way before the next status.
+pub fn decides_slots(lock: &DistributedLock) -> bool {
+    is_accepted(lock) || is_without_quorum(lock)
 }
 
 /// Whether a lock is refused for its quorum, and possibly served when that changes.
