@@ -82,9 +82,9 @@ impl<K: Kind> Cache<K> {
         Self::of_existing(watched, clock, config, |_| true)
     }
 
-    /// As [`Self::new`], but a namespace that does not exist has no objects.
+    /// As [`Self::new`], but a namespace that does not exist, or is being deleted, has no objects if the API server refuses to list them.
     ///
-    /// Its Role is gone, too, so the API server refuses to list the objects.
+    /// The Role there is gone, too.
     pub fn of_existing<E: Fn(&str) -> bool + Send + 'static>(
         watched: Vec<(Option<String>, Api<Guarded<K>>)>,
         clock: &Arc<dyn Clock>,

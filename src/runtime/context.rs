@@ -83,6 +83,13 @@ pub struct Context {
     repeated: Recorder,
 }
 
+/// Whether a namespace exists and remains, by this cache. It does while the cache is not filled.
+pub fn existing(namespaces: &Cache<Namespace>) -> impl Fn(&str) -> bool + Send + 'static + use<> {
+    let namespaces = namespaces.clone();
+    let remains = |namespace: Arc<Namespace>| namespace.metadata.deletion_timestamp.is_none();
+    move |name: &str| !namespaces.is_filled() || namespaces.cluster_named(name).is_some_and(remains)
+}
+
 impl Context {
     /// A context, and the future that keeps its caches current.
     pub fn new(
@@ -98,10 +105,7 @@ impl Context {
         let served = locks.fields().map_or_else(any, |fields| any().fields(&fields));
         let (nodes, follow_nodes) = Cache::new(vec![(None, Api::all(client.clone()))], &clock, any());
         let (namespaces, follow_namespaces) = Cache::new(vec![(None, Api::all(client.clone()))], &clock, any());
-        let exists = || {
-            let namespaces: Cache<Namespace> = namespaces.clone();
-            move |name: &str| !namespaces.is_filled() || namespaces.cluster_named(name).is_some()
-        };
+        let exists = || existing(&namespaces);
         let (pods, follow_pods) = Cache::of_existing(around.apis(&client), &clock, any(), exists());
         // This includes quorums in left-out namespaces. The message of a lock on such a quorum says that another installation serves it.
         let (quorums, follow_quorums) = Cache::of_existing(quorums.apis(&client), &clock, any(), exists());

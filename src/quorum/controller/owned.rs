@@ -29,7 +29,7 @@ use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::Plan;
 use crate::runtime::cache::Cache;
-use crate::runtime::context::Context;
+use crate::runtime::context::{Context, existing};
 
 /// The watches of the objects of quorums.
 ///
@@ -49,10 +49,11 @@ impl Owned {
     pub(super) fn new(context: &Context) -> (Self, impl Future<Output = ()> + Send + 'static + use<>) {
         let (client, scope, clock) = (&context.client, &context.replica.settings.quorums, &context.clock);
         let ours = || watcher::Config::default().labels(QUORUM_LABEL);
-        let (stateful_sets, follow_stateful_sets) = Cache::new(scope.apis(client), clock, ours());
-        let (services, follow_services) = Cache::new(scope.apis(client), clock, ours());
-        let (budgets, follow_budgets) = Cache::new(scope.apis(client), clock, ours());
-        let (policies, follow_policies) = Cache::new(scope.apis(client), clock, ours());
+        let exists = || existing(&context.namespaces);
+        let (stateful_sets, follow_stateful_sets) = Cache::of_existing(scope.apis(client), clock, ours(), exists());
+        let (services, follow_services) = Cache::of_existing(scope.apis(client), clock, ours(), exists());
+        let (budgets, follow_budgets) = Cache::of_existing(scope.apis(client), clock, ours(), exists());
+        let (policies, follow_policies) = Cache::of_existing(scope.apis(client), clock, ours(), exists());
         let follow = async move {
             tokio::join!(follow_stateful_sets, follow_services, follow_budgets, follow_policies);
         };
