@@ -75,15 +75,17 @@ impl RequestError {
         }
     }
 
-    /// The text of the API server, or what failed if it sent none.
+    /// The text of a refusal, or the code of another answer.
+    ///
+    /// The text of a failure, for example about a webhook, has ports or the present time. It is another one at each attempt.
     #[must_use]
     pub fn answer(&self) -> String {
         match self {
-            Self::Refused(error) | Self::Unknown(Some(error)) => match error.as_ref() {
-                kube::Error::Api(status) => status.message.clone(),
+            Self::Unknown(Some(error)) => match error.as_ref() {
+                kube::Error::Api(status) => format!("the API server failed with code {}", status.code),
                 _ => self.to_string(),
             },
-            _ => self.to_string(),
+            _ => self.refused().map_or_else(|| self.to_string(), str::to_owned),
         }
     }
 

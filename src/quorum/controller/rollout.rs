@@ -83,7 +83,8 @@ pub(super) fn unless_kept(
 ) -> Result<Option<bool>, Error> {
     let Err(Error::Request(error)) = &deleted else { return deleted.map(Some) };
     let answer = error.answer();
-    tracing::info!(quorum = %observer.sources.session.reference(), member, answer, "the pod is not deleted");
+    let detail = error as &dyn std::error::Error;
+    tracing::info!(quorum = %observer.sources.session.reference(), member, detail, "the pod is not deleted");
     observer.memory.undeleted.lock().insert(member.to_owned(), answer);
     Ok(None)
 }
@@ -170,7 +171,8 @@ mod tests {
             assert_eq!(world.requests("PUT"), Vec::<String>::new(), "its record does not change");
             let observed = observer.observe();
             let message = progress(&decide::rollout(&observed), observed.own(), &observed.undeleted).unwrap().message;
-            assert!(message.contains("main-0") && message.contains("denied by policy p"), "{message}");
+            let cause = if code == 500 { "failed with code 500" } else { "denied by policy p" };
+            assert!(message.contains("main-0") && message.contains(cause), "{message}");
         }
     }
 }
