@@ -82,9 +82,9 @@ impl<K: Kind> Cache<K> {
         Self::of_existing(watched, clock, config, |_| true)
     }
 
-    /// As [`Self::new`], but a namespace that does not exist, or is being deleted, has no objects if the API server refuses to list them.
+    /// As [`Self::new`], but a deleted namespace has no objects if a list is refused.
     ///
-    /// The Role there is gone, too.
+    /// The Role there is gone, too. `exists` is false for a namespace that does not exist or is being deleted.
     pub fn of_existing<E: Fn(&str) -> bool + Send + 'static>(
         watched: Vec<(Option<String>, Api<Guarded<K>>)>,
         clock: &Arc<dyn Clock>,
