@@ -63,16 +63,26 @@ impl From<kube::Error> for RequestError {
 }
 
 impl RequestError {
-    /// The text of the API server, if it refused.
+    /// The answer of the API server about a refusal or a failure.
     #[must_use]
-    pub fn refused(&self) -> Option<&str> {
+    pub fn status(&self) -> Option<&Status> {
         match self {
-            Self::Refused(error) => match error.as_ref() {
-                kube::Error::Api(status) => Some(&status.message),
+            Self::Refused(error) | Self::Unknown(Some(error)) => match error.as_ref() {
+                kube::Error::Api(status) => Some(status),
                 _ => None,
             },
             _ => None,
         }
+    }
+
+    fn refusing_status(&self) -> Option<&Status> {
+        self.status().filter(|_| matches!(self, Self::Refused(_)))
+    }
+
+    /// The text of the API server, if it refused.
+    #[must_use]
+    pub fn refused(&self) -> Option<&str> {
+        self.refusing_status().map(|status| status.message.as_str())
     }
 
     /// The text of a refusal, or the code of another answer.
@@ -80,25 +90,17 @@ impl RequestError {
     /// The text of a failure, for example about a webhook, has ports or the present time. It is another one at each attempt.
     #[must_use]
     pub fn answer(&self) -> String {
-        match self {
-            Self::Unknown(Some(error)) => match error.as_ref() {
-                kube::Error::Api(status) => format!("the API server failed with code {}", status.code),
-                _ => self.to_string(),
-            },
-            _ => self.refused().map_or_else(|| self.to_string(), str::to_owned),
+        match (self.refused(), self.status()) {
+            (Some(refusal), _) => refusal.to_owned(),
+            (None, Some(status)) => format!("the API server failed with code {}", status.code),
+            (None, None) => self.to_string(),
         }
     }
 
     /// The answer of the API server, if it refused with one of these codes.
     #[must_use]
     pub fn refusal(&self, codes: &[u16]) -> Option<&str> {
-        match self {
-            Self::Refused(error) => match error.as_ref() {
-                kube::Error::Api(status) if codes.contains(&status.code) => Some(&status.message),
-                _ => None,
-            },
-            _ => None,
-        }
+        self.refusing_status().filter(|status| codes.contains(&status.code)).map(|status| status.message.as_str())
     }
 }
 

@@ -81,14 +81,7 @@ impl Problem {
     /// `failure` is the text before the cause.
     #[must_use]
     pub fn of_holder(failure: &str, error: &RequestError) -> Self {
-        let status = match error {
-            RequestError::Refused(cause) | RequestError::Unknown(Some(cause)) => match cause.as_ref() {
-                kube::Error::Api(status) => Some(status),
-                _ => None,
-            },
-            _ => None,
-        };
-        let Some(status) = status else { return Self::new(format!("{failure}: {}", root_cause(error)), "") };
+        let Some(status) = error.status() else { return Self::new(format!("{failure}: {}", root_cause(error)), "") };
         let next = match status.code {
             401 => LOG_IN,
             403 if status.message.contains(WITHOUT_RIGHT) => HOLDER_ROLE,
