@@ -24,6 +24,7 @@ use crate::quorum::model::problems::Problem;
 use crate::quorum::model::record;
 use crate::quorum::model::status::{self, MemberWaits};
 use crate::quorum::model::unanswered::Unanswered;
+use crate::quorum::session::LinkState;
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
@@ -151,21 +152,12 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
             published.pod_name = Some(member.pod_name());
             published.address = link.address().or_else(|| published.address.take());
             published.external_address = external_address.as_ref().map(ToString::to_string);
-            let pod = observed.pod(&member.name);
-            let has_process = published.state != MemberState::Pending && pod.is_some_and(facts::runs);
-            if !matches!(published.state, MemberState::Admitted | MemberState::Fenced) {
-                let podless = observed.podless.get(&member.name).and_then(|podless| podless.why.as_deref());
-                let place = (observed.plan.namespace.as_str(), member.name.as_str());
-                let failure =
-                    state.failure.as_ref().filter(|_| has_process).map(|failure| why_silent(observed, member, failure));
-                published.message = failure.or_else(|| facts::no_process(place, pod, podless)).map(cut);
-            }
-            if published.state == MemberState::Fenced {
-                let undeleted = observed.undeleted.get(&member.name);
-                let undeleted = undeleted.map(|answer| format!("the API server does not delete its pod: {answer}"));
-                let why = record::message_of(published).into_iter().chain(undeleted).collect::<Vec<_>>().join("; ");
-                published.message = Some(cut(why)).filter(|why| !why.is_empty());
-            }
+            published.message = match published.state {
+                MemberState::Admitted => published.message.take(),
+                MemberState::Fenced => why_fenced(observed, published).map(cut),
+                MemberState::Pending => no_process(observed, &member.name).map(cut),
+                MemberState::Starting | MemberState::Unreachable => why_absent(observed, member, state).map(cut),
+            };
         }
     }
     // The same write has the condition, because a client that reads the agreement uses the agreed values.
@@ -180,6 +172,27 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     let lists = lists_of(status, observed);
     status.quorum = i32::try_from(lists.majority()).ok();
     status.ready = Some(status::ready_column(status, &lists));
+}
+
+/// Why a fenced own member does not vote, and why its pod remains.
+fn why_fenced(observed: &Observed<'_>, published: &MemberStatus) -> Option<String> {
+    let undeleted = observed.undeleted.get(&published.name);
+    let undeleted = undeleted.map(|answer| format!("the API server does not delete its pod: {answer}"));
+    let why: Vec<_> = record::message_of(published).into_iter().chain(undeleted).collect();
+    (!why.is_empty()).then(|| why.join("; "))
+}
+
+/// Why an own member has no process.
+fn no_process(observed: &Observed<'_>, member: &str) -> Option<String> {
+    let podless = observed.podless.get(member).and_then(|podless| podless.why.as_deref());
+    facts::no_process((observed.plan.namespace.as_str(), member), observed.pod(member), podless)
+}
+
+/// Why an own member has no process, or why its process does not answer.
+fn why_absent(observed: &Observed<'_>, member: &MemberPlan, state: &LinkState) -> Option<String> {
+    let failure = state.failure.as_ref().filter(|_| observed.pod(&member.name).is_some_and(facts::runs));
+    let failure = failure.map(|failure| why_silent(observed, member, failure));
+    failure.or_else(|| no_process(observed, &member.name))
 }
 
 /// Why the process of an own member does not answer.

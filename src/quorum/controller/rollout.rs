@@ -83,8 +83,7 @@ pub(super) fn unless_kept(
 ) -> Result<Option<bool>, Error> {
     let Err(Error::Request(error)) = &deleted else { return deleted.map(Some) };
     let answer = error.answer();
-    let detail = error as &dyn std::error::Error;
-    tracing::info!(quorum = %observer.sources.session.reference(), member, detail, "the pod is not deleted");
+    tracing::info!(quorum = %observer.sources.session.reference(), member, answer, "the pod is not deleted");
     observer.memory.undeleted.lock().insert(member.to_owned(), answer);
     Ok(None)
 }

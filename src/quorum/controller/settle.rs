@@ -60,9 +60,7 @@ async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
         match snapshot.step() {
             FenceStep::Nothing => return keep_memory(cluster, &snapshot).await.map(|()| None),
             FenceStep::Wait { until } => return Ok(until),
-            FenceStep::RestartProcess => {
-                return restart_process(observer, &snapshot).await;
-            }
+            FenceStep::RestartProcess => return restart_process(observer, &snapshot).await,
             FenceStep::RaiseEpoch => {
                 if let Some(process) = &snapshot.process {
                     raise_epoch(observer.term, &mut link.admin_session(&process.run_id).await?).await?;
