@@ -69,7 +69,8 @@ impl LeaseSync {
 
     /// Closes the Lease of a lock whose holder's container has terminated, so that the lock can be freed.
     ///
-    /// The next container of its pod began at `since` or later. Returns how long the next container of the pod possibly leads. `None` if it does not lead, and cannot begin to.
+    /// The next container of its pod began at `since` or later. Returns how long that container possibly leads. `None` if it does not lead, and
+    /// cannot begin to.
     pub(super) async fn close(
         &self,
         store: &LockStore,

@@ -81,9 +81,8 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
 
 /// How long the next container of the leader possibly leads by the status.
 ///
-/// The container of the hold has terminated.
-/// A container that began before the grant takes the token for its own. This happens if the operator granted the lock before it observed that
-/// the earlier container had ended. `successor_since` has whole seconds.
+/// The container of the hold has terminated. A container that began before the grant takes the token for its own. This happens if the operator
+/// granted the lock before it observed that the earlier container had ended. `successor_since` has whole seconds.
 pub fn successor_leads_for(
     lock: &DistributedLock,
     successor_since: UnixMillis,

@@ -100,12 +100,13 @@ fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, con
 fn patience(input: &LockInput<'_>) -> Option<Duration> {
     let timeout = input.lock.spec.wait_timeout?.get();
     let created = UnixMillis(input.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond());
-    let waited = match input.lock.condition(LockCondition::Held) {
-        None => input.api_now.since(created.plus(UNOBSERVED)),
-        Some(held) if held.reason == HeldReason::Suspended.as_str() => Duration::ZERO,
-        Some(held) => return Some(timeout.saturating_sub(input.api_now.since(transition_time(held).max(created)))),
-    };
-    Some(if waited >= timeout { Duration::ZERO } else { timeout })
+    let left_since = |begin| timeout.saturating_sub(input.api_now.since(begin));
+    Some(match input.lock.condition(LockCondition::Held) {
+        None if left_since(created.plus(UNOBSERVED)).is_zero() => Duration::ZERO,
+        None => timeout,
+        Some(held) if held.reason == HeldReason::Suspended.as_str() => timeout,
+        Some(held) => left_since(transition_time(held).max(created)),
+    })
 }
 
 /// Sets the message of a waiting lock.
