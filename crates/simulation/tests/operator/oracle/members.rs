@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redlock_api::RedisQuorum;
-
 use redlock_operator::redis_member::acl::UserRule;
 
 use crate::world::World;
@@ -59,10 +58,10 @@ impl World {
             let run_id = host.server.run_id();
             let is_former =
                 self.oracle.admitted.get(&run_id).is_some_and(|uid| Some(uid) != quorum.metadata.uid.as_ref());
-            if !of_quorum || is_former || !host.server.takes_votes() {
+            let users = host.server.voting_users();
+            if !of_quorum || is_former || users.is_empty() {
                 continue;
             }
-            let users = host.server.voting_users();
             let epoch = users.iter().filter_map(|user| UserRule::split_name(user)).map(|(_, epoch)| epoch).min();
             let clock = host.wall(now);
             let keys = host.server.strings(clock).into_iter();
