@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Node, ResourceQuota};
 use kube::Api;
-use redlock_operator::api::MemberState;
+use redlock_operator::api::{MemberState, RedisQuorum};
 use redlock_operator::quorum::model::plan::auth_name;
 use serde_json::{Value, json};
 
@@ -14,9 +14,11 @@ use crate::{
     bench::Bench,
     pods::node_is_ready,
     quorums::{Quorum, member_of},
-    record::Recorder,
+    record::{Recorder, Version},
 };
 
+/// The limit until the status names a refused deletion.
+const NAMED_LIMIT: Duration = Duration::from_secs(30);
 const MAX_TTL: Duration = Duration::from_secs(4);
 /// The API server marks a node that does not report within this time.
 const NOT_READY_LIMIT: Duration = Duration::from_secs(60);
@@ -131,7 +133,7 @@ pub(crate) async fn a_member_that_does_not_answer_is_named(bench: Bench) -> anyh
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let faults = &bench.cluster.faults;
     faults.pause_container(&bench.namespace, "q-1-0", "redis").await?;
-    let named = quorum_names(&bench, &quorum.name, "", &["q-1 accepts no connection from the operator"]).await;
+    let named = quorum_names(&bench, &quorum.name, "", &["q-1", "connecting took too long"]).await;
     faults.resume_container(&bench.namespace, "q-1-0", "redis").await?;
     named
 }
@@ -145,8 +147,12 @@ pub(crate) async fn a_policy_that_refuses_to_delete_a_member_is_named(bench: Ben
     let policy = Policy::create(&bench, rule, "false", "pods of this namespace stay", probe).await?;
     let named = async {
         bench.patch("rq", "q", r#"{"spec": {"pod": {"annotations": {"example.com/a": "b"}}}}"#).await?;
-        quorum_names(&bench, &quorum.name, "", &["pods of this namespace stay"]).await?;
-        let status = quorum.recorder.last()?;
+        let is_named = |version: &Version<RedisQuorum>| {
+            let mut conditions = version.object.status.iter().flat_map(|status| &status.conditions);
+            conditions
+                .any(|found| found.type_ == "Progressing" && found.message.contains("pods of this namespace stay"))
+        };
+        let status = quorum.recorder.until(NAMED_LIMIT, "Progressing names the policy", is_named).await?;
         let voting = status.object.members().iter().filter(|member| member.state == MemberState::Admitted).count();
         ensure!(voting == 3, "{voting} members vote while no pod can be replaced");
         Ok(())

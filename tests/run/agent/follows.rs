@@ -177,7 +177,7 @@ fn a_leader_that_steps_down_says_so() {
         assert_eq!(said.status, 200, "{said:?}");
         // The agent reads the end of the hold soon. Then it is unknown who leads.
         assert_ne!(agent.leader(&instance).status, 200);
-        until("the operator is told", || server.claim().unwrap()["status"]["holder"].is_null());
+        until("the operator reads the release", || server.claim().unwrap()["status"]["holder"].is_null());
     }
 }
 
