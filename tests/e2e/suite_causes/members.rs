@@ -9,7 +9,10 @@ use redlock_operator::api::{MemberState, RedisQuorum};
 use redlock_operator::quorum::model::plan::auth_name;
 use serde_json::{Value, json};
 
-use super::{policy::Policy, surfaces::quorum_names};
+use super::{
+    policy::Policy,
+    surfaces::{doctor_names, quorum_names},
+};
 use crate::{
     bench::Bench,
     pods::node_is_ready,
@@ -115,7 +118,7 @@ pub(crate) async fn a_fenced_member_is_named_with_its_time(bench: Bench) -> anyh
 pub(crate) async fn a_quorum_that_starts_is_named_with_its_time(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::create_with(&bench, "q", LONG_TTL, json!({})).await?;
     let name = format!("RedisQuorum {}/q is starting. It grants locks from", bench.namespace);
-    super::surfaces::doctor_names(&bench, &[&name, "UTC"]).await
+    doctor_names(&bench, &[&name, "UTC"]).await
 }
 
 pub(crate) async fn a_quorum_without_a_majority_is_named(bench: Bench) -> anyhow::Result<()> {
@@ -155,7 +158,7 @@ pub(crate) async fn a_policy_that_refuses_to_delete_a_member_is_named(bench: Ben
         let status = quorum.recorder.until(NAMED_LIMIT, "Progressing names the policy", is_named).await?;
         let voting = status.object.members().iter().filter(|member| member.state == MemberState::Admitted).count();
         ensure!(voting == 3, "{voting} members vote while no pod can be replaced");
-        Ok(())
+        doctor_names(&bench, &["Updating", "pods of this namespace stay"]).await
     };
     let named = named.await;
     policy.delete().await?;

@@ -5,7 +5,7 @@ use crate::cluster::objects::{QuorumMember, QuorumObject};
 use crate::output::format::{count, moment};
 use crate::show::advice;
 use crate::show::explain::{self, member_text, of_quorum};
-use crate::show::quorum::is_trouble;
+use crate::show::quorum::{change, is_trouble};
 use redlock_api::MilliTime;
 use redlock_api::conditions::CommonReason;
 
@@ -70,6 +70,11 @@ fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
     let mend = link.to_do.or(advice).filter(|_| state != State::Fine);
     let mut found = vec![Finding { about: "quorum".into(), state, says, mend }];
     let state = if state == State::Broken { State::Broken } else { State::Warning };
+    found.extend(change(quorum).map(|change| {
+        let says =
+            format!("RedisQuorum {} is being changed ({}): {}.", quorum.full_name(), change.reason, change.message);
+        finding("change", State::Warning, says, advice::of_quorum(change).to_do.as_deref())
+    }));
     found.extend(members.iter().map(|member| finding("member", state, member_text(member, now), None)));
     found
 }
@@ -101,6 +106,18 @@ mod tests {
         refused.status.token_floor = Some(1);
         let found = quorums(&[refused], now());
         assert!(found[0].says.contains("no StatefulSets here"), "{}", found[0].says);
+    }
+
+    #[test]
+    fn an_update_that_cannot_continue_warns_with_its_cause() {
+        let mut updating = quorum(["Admitted"; 3]);
+        let message = "the pod of main-1 is not replaced, because the API server refuses its deletion: no";
+        let progressing = json!({"type": "Progressing", "status": "True", "reason": "Updating", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        updating.status.conditions.push(serde_json::from_value(progressing).unwrap());
+        let found = quorums(&[updating], now());
+        assert_eq!((found[0].state, found[1].state), (State::Fine, State::Warning));
+        assert_eq!(found[1].says, format!("RedisQuorum redlock-system/main is being changed (Updating): {message}."));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
@@ -12,7 +13,7 @@ use crate::output::format::{between, span};
 use crate::output::{Answer, Cell, OutputArgs, Paint, Printer, Table, Tone};
 use crate::show::explain::{State, member_text, of_quorum};
 use redlock_api::MilliTime;
-use redlock_api::conditions::{QuorumCondition, find_condition};
+use redlock_api::conditions::{CommonReason, QuorumCondition, find_condition};
 
 /// Time between two requests of `--watch`.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -127,7 +128,7 @@ fn text(quorum: &QuorumObject, now: MilliTime, paint: Paint, wide: bool) -> Stri
         table.push(cells);
     }
     text += &table.render(paint);
-    for condition in quorum.status.conditions.iter().filter(|condition| is_trouble(condition)) {
+    for condition in quorum.status.conditions.iter().filter(|condition| is_trouble(condition)).chain(change(quorum)) {
         let line = format!("{} ({}): {}\n", condition.type_, condition.reason, condition.message);
         text += &paint.tone(Tone::Waiting, &line);
     }
@@ -137,9 +138,16 @@ fn text(quorum: &QuorumObject, now: MilliTime, paint: Paint, wide: bool) -> Stri
 }
 
 /// Whether the condition shows a problem. Progressing never does.
-pub fn is_trouble(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> bool {
-    let good = if condition.type_ == QuorumCondition::Progressing.as_str() { "False" } else { "True" };
-    condition.status != good && condition.type_ != QuorumCondition::Progressing.as_str()
+pub fn is_trouble(condition: &Condition) -> bool {
+    condition.status != "True" && condition.type_ != QuorumCondition::Progressing.as_str()
+}
+
+/// The change of the quorum that is under way or paused, which no member's state shows.
+pub fn change(quorum: &QuorumObject) -> Option<&Condition> {
+    use CommonReason::{MembersChanging, RolloutPaused, RotatingPasswords, Updating};
+    let changes = [MembersChanging, RolloutPaused, RotatingPasswords, Updating];
+    let progressing = find_condition(&quorum.status.conditions, QuorumCondition::Progressing);
+    progressing.filter(|condition| changes.iter().any(|change| change.as_str() == condition.reason))
 }
 
 /// Prints quorums.
@@ -239,6 +247,17 @@ mod tests {
         assert_eq!((&value["voting"], &value["grantsLocks"]), (&json!(2), &json!(true)));
         assert_eq!(value["members"][2]["fencedForMs"], 12_000);
         assert_eq!((&value["members"][2]["votes"], &value["maxTTLMs"]), (&json!(false), &json!(30_000)));
+    }
+
+    #[test]
+    fn an_update_that_waits_is_printed_with_its_cause() {
+        let mut quorum = quorum(["Admitted"; 3]);
+        let progressing = json!({"type": "Progressing", "status": "True", "reason": "Updating",
+            "message": "main-1 is not replaced", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        quorum.status.conditions.push(serde_json::from_value(progressing).unwrap());
+        assert_eq!(change(&quorum).map(|change| change.reason.as_str()), Some("Updating"));
+        let view = QuorumList { quorums: vec![quorum], now: now(), place: "x".into() };
+        assert!(view.text(Paint::PLAIN, false).ends_with("\nProgressing (Updating): main-1 is not replaced\n"));
     }
 
     #[test]
