@@ -204,14 +204,13 @@ impl QuorumSession {
     /// A larger `maxTTL` is used only after its publication in the status, which determines the duration of fences.
     pub fn max_ttl_in_force(&self) -> Duration {
         let quorum = self.quorum();
-        let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
-        in_force.map_or(Duration::ZERO, |in_force| in_force.get().min(quorum.spec.max_ttl.get()))
+        effective::published(&quorum).unwrap_or_default().min(quorum.spec.max_ttl.get())
     }
 
     /// How long fences wait under the settings in force. `None` if the status does not have them yet.
     pub fn rejoin_delay(&self) -> Option<Duration> {
         let quorum = self.quorum();
-        effective::Effective::published(&quorum).map(|_| effective::current(&quorum).rejoin_delay())
+        effective::published(&quorum).map(|_| effective::current_delay(&quorum))
     }
 
     /// The highest token that this replica has observed.

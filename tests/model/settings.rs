@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use redlock_operator::{
     api::{GoDuration, RedisQuorum, RedisQuorumSpec},
-    quorum::model::effective::{self, Effective, Lowering},
+    quorum::model::effective::{self, Lowering},
     time::Monotonic,
 };
 
@@ -86,8 +86,7 @@ fn quorum(wanted: u8, published: u8) -> RedisQuorum {
     let spec = &mut quorum.spec;
     (spec.clock_drift.ppm, spec.clock_drift.floor) = (0, GoDuration::from_millis(0));
     (spec.node_timeout, spec.max_ttl) = (GoDuration::from_millis(0), GoDuration::from_secs(wanted.into()));
-    let values = Effective { max_ttl: Duration::from_secs(published.into()), ..Effective::wanted(&quorum) };
-    values.publish(quorum.status.get_or_insert_default());
+    effective::publish(quorum.status.get_or_insert_default(), Duration::from_secs(published.into()));
     quorum
 }
 
@@ -126,7 +125,7 @@ impl Table {
                 let mut after = lowering(count);
                 let (next, _) = effective::next(&quorum, &mut after, held, moment(0));
                 let same = counts.iter().find(|known| lowering(**known) == after).copied();
-                table.next.push(((wanted, published, count, held), (ticks_of(next.max_ttl), same.expect("a count"))));
+                table.next.push(((wanted, published, count, held), (ticks_of(next), same.expect("a count"))));
             }
         }
         table

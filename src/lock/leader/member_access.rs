@@ -11,7 +11,7 @@ use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::replica::hold_table::Holds;
 use crate::lock::replica::{adopt, location};
-use crate::quorum::model::effective::{self, Effective};
+use crate::quorum::model::effective;
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::redlock::{LockKey, LockValue, Seal, ValueSigner};
 use crate::runtime::context::Context;
@@ -50,8 +50,8 @@ impl MemberAccess {
 
     /// The longest time for which members of any quorum can remember a hold.
     pub(super) fn longest_rejoin_delay(&self) -> Duration {
-        let longest = self.context.quorums.all().iter().map(|quorum| effective::current(quorum).rejoin_delay()).max();
-        longest.unwrap_or_else(|| Effective::wanted(&RedisQuorum::default()).rejoin_delay())
+        let longest = self.context.quorums.all().iter().map(|quorum| effective::current_delay(quorum)).max();
+        longest.unwrap_or_else(|| effective::current_delay(&RedisQuorum::default()))
     }
 
     /// The API server's clock, which published times use.

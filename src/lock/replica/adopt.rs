@@ -15,9 +15,9 @@ use crate::api::DistributedLock;
 use crate::lock::model::hold::{Hold, Terms};
 use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::orphans::holder_nonce;
-use crate::quorum::model::effective::Effective;
+use crate::quorum::model::effective;
 use crate::quorum::session::Sessions;
-use crate::redlock::longest_ttl;
+use crate::redlock::{Settings, longest_ttl};
 use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::time::{Boottime, UnixMillis};
@@ -118,8 +118,9 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
         return Published::Nothing;
     }
     let Some(session) = location::session(sessions, &record.quorum) else { return Published::Unknown };
-    let Some(in_force) = Effective::published(&session.quorum()) else { return Published::Unknown };
-    let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force);
+    let quorum = session.quorum();
+    let Some(in_force) = effective::published(&quorum) else { return Published::Unknown };
+    let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force, effective::settings(&quorum));
     let terms = Terms {
         lock: ObjectRef::from_obj(lock),
         uid: lock.uid().unwrap_or_default(),
@@ -143,9 +144,9 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
 ///
 /// It is the ttl of the specification, limited to what fences wait for and to what the record of the hold covers. If the members do not answer,
 /// the leader waits only for the delay in that record.
-fn covered_ttl(wanted: Duration, recorded: Duration, in_force: Effective) -> Duration {
-    let covered = longest_ttl(recorded, in_force.drift, in_force.node_timeout);
-    let ttl = wanted.min(in_force.max_ttl).min(covered);
+fn covered_ttl(wanted: Duration, recorded: Duration, in_force: Duration, settings: Settings) -> Duration {
+    let covered = longest_ttl(recorded, settings.drift, settings.node_timeout);
+    let ttl = wanted.min(in_force).min(covered);
     // Redis and the API use whole milliseconds.
     Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
@@ -160,7 +161,7 @@ mod tests {
     use tokio_stream::wrappers::IntervalStream;
 
     use super::*;
-    use crate::redlock::Drift;
+    use crate::redlock::rejoin_delay;
 
     #[tokio::test(start_paused = true)]
     async fn frequent_changes_of_locks_do_not_delay_a_check() {
@@ -185,10 +186,9 @@ mod tests {
 
     #[test]
     fn a_renewal_uses_at_most_the_ttl_that_the_record_covers() {
-        let in_force =
-            |max_ttl| Effective { max_ttl, drift: Drift::default(), node_timeout: Duration::from_millis(50) };
-        let recorded = in_force(Duration::from_secs(10)).rejoin_delay();
-        let ttl = |wanted, max| covered_ttl(Duration::from_secs(wanted), recorded, in_force(Duration::from_secs(max)));
+        let settings = Settings::default();
+        let recorded = rejoin_delay(Duration::from_secs(10), settings.drift, settings.node_timeout);
+        let ttl = |wanted, max| covered_ttl(Duration::from_secs(wanted), recorded, Duration::from_secs(max), settings);
         assert_eq!(ttl(10, 10), Duration::from_secs(10));
         assert_eq!(ttl(60, 60), Duration::from_secs(10), "the recorded delay covers only 10 s");
         assert_eq!(ttl(60, 5), Duration::from_secs(5));

@@ -119,7 +119,7 @@ async fn open(
     drop(admin);
     tracing::warn!(member = snapshot.name(), %error, "the users were not opened, so the member is fenced again");
     let snapshot = snapshot.by(observer.sources.session.quorum());
-    let rejoin_at = Some(observer.cluster.now() + effective::current(&snapshot.quorum).rejoin_delay());
+    let rejoin_at = Some(observer.cluster.now() + effective::current_delay(&snapshot.quorum));
     let step = FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at, close: true };
     write(observer, &snapshot, step).await?;
     close_users(observer, &snapshot).await?;

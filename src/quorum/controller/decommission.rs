@@ -109,7 +109,7 @@ pub(super) async fn end_member(
         record: &record,
         reach: &reach,
         verdict: &verdict,
-        rejoin_delay: effective::current(&quorum).rejoin_delay(),
+        rejoin_delay: effective::current_delay(&quorum),
         closed_since: of_process.and_then(|run_id| closed.lock().get(run_id).copied()),
         harmless_since: (lingers && is_harmless).then(harmless_since),
     });
@@ -150,7 +150,7 @@ async fn end_external(
 ) -> Result<Ending, Error> {
     let (cluster, closed) = (sources.cluster, &sources.memory.closed);
     let (name, quorum, now) = (link.name().as_str(), sources.session.quorum(), cluster.now());
-    let delay = effective::current(&quorum).rejoin_delay();
+    let delay = effective::current_delay(&quorum);
     let until = now + delay;
     let left_since = closed.lock().get(&end_of(name)).copied();
     let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
@@ -213,7 +213,7 @@ async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -
 /// Closes a process. Returns it with the moment of its closing and the end of its promises.
 async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<(String, Monotonic, Monotonic), Error> {
     let Sources { cluster, term, .. } = sources;
-    let (name, delay) = (link.name().as_str(), effective::current(&sources.session.quorum()).rejoin_delay());
+    let (name, delay) = (link.name().as_str(), effective::current_delay(&sources.session.quorum()));
     let (Some(auth), Some(last)) = (sources.session.auth(), link.state().processes.last().cloned()) else {
         return Err(Error::Gone);
     };

@@ -122,7 +122,7 @@ impl<'a> Observer<'a> {
         let watched = Watched {
             clocks: session.clocks().report(boottime),
             keys: own_keys(&links),
-            bound: effective::current(&quorum).max_ttl,
+            bound: effective::current(&quorum),
             all_external: links.iter().all(|(link, _)| link.plan().is_external()),
         };
         let mut observed = Observed {

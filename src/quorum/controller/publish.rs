@@ -15,7 +15,7 @@ use crate::api::{
 };
 use crate::fence::count_from;
 use crate::quorum::model::auth::{Auth, Rotation};
-use crate::quorum::model::effective::{self, Effective};
+use crate::quorum::model::effective;
 use crate::quorum::model::facts;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, StartedWith};
@@ -41,14 +41,14 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
     let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
     observer.memory.undeleted.lock().clear();
     let quorum = &observed.quorum;
-    let held = is_any_longer(&observed.locks, Effective::wanted(quorum).max_ttl);
+    let held = is_any_longer(&observed.locks, quorum.spec.max_ttl.get());
     let (mut in_force, due) = effective::next(quorum, &mut lowering.lock(), held, observed.now);
     if observed.agreement.is_shared() {
         in_force = effective::shared(in_force, quorum, observed.agreement.settled(observed.boottime));
     }
     let publish = |status: &mut RedisQuorumStatus| {
         basics(status, observed.plan);
-        in_force.publish(status);
+        effective::publish(status, in_force);
     };
     cluster.replace(quorum, publish).await?;
     Ok(due.unwrap_or_else(|| cluster.after(RESYNC)))

@@ -40,17 +40,17 @@ pub fn lives(rejoin_delay: Duration) -> Duration {
 ///
 /// `None` until the settings are published from which its fences follow.
 pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
-    effective::Effective::published(quorum)?;
-    let (current, lists) = (effective::current(quorum), Lists::of(quorum));
+    effective::published(quorum)?;
+    let lists = Lists::of(quorum);
     Some(Claim {
         uid: quorum.uid()?,
         name: format!("{}/{}", quorum.namespace().unwrap_or_default(), quorum.name_any()),
         list: plan::shared_list(quorum),
-        ttl: current.max_ttl,
+        ttl: effective::current(quorum),
         epoch: lists.record_epoch(),
         ended: !lists.is_joint(),
         generation: quorum.metadata.generation.unwrap_or_default(),
-        lives: lives(current.rejoin_delay()),
+        lives: lives(effective::current_delay(quorum)),
         joined: false,
     })
 }

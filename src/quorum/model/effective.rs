@@ -18,39 +18,14 @@ pub fn settings(quorum: &RedisQuorum) -> Settings {
     Settings { drift, node_timeout: quorum.spec.node_timeout.get() }
 }
 
-/// The settings from which the duration of a fence follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effective {
-    /// The maximum time to live of a lock.
-    pub max_ttl: Duration,
-    /// How much the speeds of clocks can differ.
-    pub drift: Drift,
-    /// The timeout of one command.
-    pub node_timeout: Duration,
+/// The published maxTTL.
+pub fn published(quorum: &RedisQuorum) -> Option<Duration> {
+    Some(quorum.status.as_ref()?.max_ttl_in_force?.get())
 }
 
-impl Effective {
-    /// The settings of the specification.
-    pub fn wanted(quorum: &RedisQuorum) -> Self {
-        let Settings { drift, node_timeout } = settings(quorum);
-        Self { max_ttl: quorum.spec.max_ttl.get(), drift, node_timeout }
-    }
-
-    /// The published maxTTL, with the other settings of the specification.
-    pub fn published(quorum: &RedisQuorum) -> Option<Self> {
-        let max_ttl = quorum.status.as_ref()?.max_ttl_in_force?.get();
-        Some(Self { max_ttl, ..Self::wanted(quorum) })
-    }
-
-    /// How long a process stays fenced (rule 2).
-    pub fn rejoin_delay(self) -> Duration {
-        rejoin_delay(self.max_ttl, self.drift, self.node_timeout)
-    }
-
-    /// Publishes these settings.
-    pub fn publish(self, status: &mut RedisQuorumStatus) {
-        status.max_ttl_in_force = Some(whole_millis(self.max_ttl));
-    }
+/// Publishes this maxTTL.
+pub fn publish(status: &mut RedisQuorumStatus, max_ttl: Duration) {
+    status.max_ttl_in_force = Some(whole_millis(max_ttl));
 }
 
 /// Rounds to whole milliseconds, the unit of durations in the API.
@@ -58,11 +33,15 @@ fn whole_millis(duration: Duration) -> GoDuration {
     GoDuration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The largest settings of a promise that was made under this state of the quorum.
-pub fn current(quorum: &RedisQuorum) -> Effective {
-    let wanted = Effective::wanted(quorum);
-    let published = Effective::published(quorum).unwrap_or(wanted);
-    Effective { max_ttl: published.max_ttl.max(wanted.max_ttl), ..wanted }
+/// The largest maxTTL of a promise that was made under this state of the quorum.
+pub fn current(quorum: &RedisQuorum) -> Duration {
+    published(quorum).unwrap_or_default().max(quorum.spec.max_ttl.get())
+}
+
+/// How long a process stays fenced for such promises (rule 2).
+pub fn current_delay(quorum: &RedisQuorum) -> Duration {
+    let Settings { drift, node_timeout } = settings(quorum);
+    rejoin_delay(current(quorum), drift, node_timeout)
 }
 
 /// How long a fence waits under this state of the quorum.
@@ -70,33 +49,29 @@ pub fn current(quorum: &RedisQuorum) -> Effective {
 /// An admission is written with the resourceVersion of this state. Without a published maxTTL, earlier promises are unknown,
 /// and no time is sufficient.
 pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
-    if Effective::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
+    published(quorum).map_or(Duration::MAX, |_| current_delay(quorum))
 }
 
-/// The settings that a client of the quorum can use.
+/// The maxTTL that a client of the quorum can use.
 ///
 /// A longer lock is allowed only when fences outlast it.
-pub fn promised(quorum: &RedisQuorum) -> Effective {
-    let wanted = Effective::wanted(quorum);
-    let published = Effective::published(quorum).unwrap_or(wanted);
-    Effective { max_ttl: wanted.max_ttl.min(published.max_ttl), ..wanted }
+pub fn promised(quorum: &RedisQuorum) -> Duration {
+    published(quorum).unwrap_or(Duration::MAX).min(quorum.spec.max_ttl.get())
 }
 
 /// The rule for the judgement of the members' clocks.
 pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
-    let Effective { max_ttl, drift, .. } = current(quorum);
-    Rule { drift, window: max_ttl }
+    Rule { drift: settings(quorum).drift, window: current(quorum) }
 }
 
 /// The minimum of maxTTL.
 pub(in crate::quorum) const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The settings that can be published if masters are shared with other operators.
+/// The maxTTL that can be published if masters are shared with other operators.
 ///
 /// A longer time to live comes into force only when the fences of those operators wait for it, up to `settled`.
-pub fn shared(next: Effective, quorum: &RedisQuorum, settled: Option<Duration>) -> Effective {
-    let published = Effective::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
-    Effective { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
+pub fn shared(next: Duration, quorum: &RedisQuorum, settled: Option<Duration>) -> Duration {
+    next.min(published(quorum).unwrap_or(SHORTEST).max(settled.unwrap_or_default()))
 }
 
 /// Brings the time to live into force for which all operators that share the masters wait.
@@ -130,7 +105,7 @@ pub struct Lowering {
 /// The pause between two checks of held locks while a value is being lowered.
 const RECHECK_AFTER: Duration = Duration::from_secs(5);
 
-/// The settings in force from now on, and when to check again.
+/// The maxTTL in force from now on, and when to check again.
 ///
 /// `larger_is_held`: a lock is held with a larger ttl than the specification allows now.
 pub fn next(
@@ -138,8 +113,8 @@ pub fn next(
     lowering: &mut Option<Lowering>,
     larger_is_held: bool,
     now: Monotonic,
-) -> (Effective, Option<Monotonic>) {
-    let (wanted, current, generation) = (Effective::wanted(quorum), current(quorum), quorum.metadata.generation);
+) -> (Duration, Option<Monotonic>) {
+    let (wanted, current, generation) = (quorum.spec.max_ttl.get(), current(quorum), quorum.metadata.generation);
     if current == wanted {
         *lowering = None;
         return (wanted, None);
@@ -149,7 +124,7 @@ pub fn next(
         _ => now,
     };
     *lowering = Some(Lowering { generation, since, held: larger_is_held });
-    let until = since + current.rejoin_delay();
+    let until = since + current_delay(quorum);
     if now < until {
         return (current, Some(until.min(now + RECHECK_AFTER)));
     }
@@ -173,15 +148,15 @@ mod tests {
         Monotonic::new(Duration::from_secs(seconds))
     }
 
-    /// Publishes the next settings at each of these seconds, as the leader does.
+    /// Publishes the next value at each of these seconds, as the leader does.
     ///
     /// It returns the maxTTL in force after each of them.
     fn in_force(quorum: &mut RedisQuorum, count: &mut Option<Lowering>, steps: &[(u64, bool)]) -> Vec<u64> {
         let mut after = Vec::new();
         for (second, held) in steps {
-            let (values, _) = next(quorum, count, *held, at(*second));
-            values.publish(quorum.status.get_or_insert_default());
-            after.push(Effective::published(quorum).unwrap().max_ttl.as_secs());
+            let (max_ttl, _) = next(quorum, count, *held, at(*second));
+            publish(quorum.status.get_or_insert_default(), max_ttl);
+            after.push(published(quorum).unwrap().as_secs());
         }
         after
     }
@@ -189,20 +164,20 @@ mod tests {
     #[test]
     fn a_larger_value_is_published_at_once_and_promised_only_then() {
         let mut raised = quorum(60_000, Some(30_000));
-        assert_eq!(promised(&raised).max_ttl, Duration::from_secs(30));
+        assert_eq!(promised(&raised), Duration::from_secs(30));
         let delay = rejoin_delay(Duration::from_secs(60), Drift::default(), Duration::from_millis(50));
         assert_eq!(rejoin_delay_of(&raised), delay, "fences wait for it from the start");
         assert_eq!(in_force(&mut raised, &mut None, &[(100, false)]), [60]);
-        assert_eq!(promised(&raised).max_ttl, Duration::from_secs(60));
+        assert_eq!(promised(&raised), Duration::from_secs(60));
     }
 
     #[test]
     fn where_masters_are_shared_a_larger_value_waits_for_the_others() {
         let publish = |wanted, published: Option<u64>, settled: Option<u64>| {
             let quorum = quorum(wanted, published);
-            let (values, _) = next(&quorum, &mut None, false, at(100));
-            let values = shared(values, &quorum, settled.map(Duration::from_secs));
-            (values.max_ttl.as_secs(), current(&quorum).max_ttl.as_secs())
+            let (max_ttl, _) = next(&quorum, &mut None, false, at(100));
+            let max_ttl = shared(max_ttl, &quorum, settled.map(Duration::from_secs));
+            (max_ttl.as_secs(), current(&quorum).as_secs())
         };
         assert_eq!(publish(30_000, None, None), (1, 30), "fences wait for it from the start");
         assert_eq!(publish(30_000, Some(1_000), Some(10)), (10, 30), "the fences of the other operators wait for 10 s");
@@ -217,7 +192,7 @@ mod tests {
         for (settled, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
             let before = quorum.clone();
             settle(quorum.status.get_or_insert_default(), &before, Duration::from_secs(settled));
-            assert_eq!(Effective::published(&quorum).unwrap().max_ttl, Duration::from_secs(expected));
+            assert_eq!(published(&quorum).unwrap(), Duration::from_secs(expected));
         }
     }
 

@@ -2,17 +2,20 @@
 
 mod external;
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
-use super::effective::{self, Effective};
+use super::effective;
 use super::expose::{ExposePlan, PORT, SUFFIX};
 use super::invalid::Invalid;
 use super::lists::{Lists, MOST};
 use super::quantity::bytes;
 use crate::api::{ClientAccess, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
+use crate::redlock::Settings;
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
 
@@ -126,8 +129,10 @@ pub struct Plan {
     pub lists: Lists,
     /// Container image.
     pub image: String,
-    /// The settings that clients can use now.
-    pub promised: Effective,
+    /// The settings of the engine.
+    pub settings: Settings,
+    /// The maxTTL that clients can use now.
+    pub max_ttl: Duration,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
     /// The plan of TLS, if members use it.
@@ -261,7 +266,8 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         members: own,
         external,
         image: spec.image.clone(),
-        promised: effective::promised(quorum),
+        settings: effective::settings(quorum),
+        max_ttl: effective::promised(quorum),
         lists: Lists::of(quorum),
         clients,
         expose: ExposePlan::new(&spec.expose)?,

@@ -26,9 +26,9 @@ proptest! {
         let _all = (users::voting_users(&quorum, "fuzz-0"), effective::settings(&quorum), effective::clock_rule(&quorum));
         let before = effective::rejoin_delay_of(&quorum);
         let mut count = None;
-        let (values, again) = effective::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));
+        let (max_ttl, again) = effective::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));
         prop_assert!(again.is_none_or(|again| again >= Monotonic::new(Duration::from_millis(now))));
-        values.publish(quorum.status.get_or_insert_default());
+        effective::publish(quorum.status.get_or_insert_default(), max_ttl);
         // The first check lowers no value, and no fence waits for less than the value in force.
         prop_assert!(before == Duration::MAX || effective::rejoin_delay_of(&quorum) >= before);
     }

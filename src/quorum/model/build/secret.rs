@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Secret;
 use super::{INSTANCE_LABEL, Transport, client_labels, opaque, owned, quorum_labels};
 use crate::api::{ClientAccess, GoDuration};
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::effective::Effective;
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::model::tls::authority::Pair;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY};
+use crate::redlock::Settings;
 
 /// A Secret of the quorum with this name and content.
 pub fn own_secret(plan: &Plan, name: String, data: Data) -> Secret {
@@ -38,10 +38,10 @@ const FORMER_URLS_KEY: &str = "formerUrls";
 /// With them every promise of a client ends before the fence, and the client sends its requests to as many members as the
 /// operator does. External members have no clients, so all restarted members are fenced.
 fn rules(plan: &Plan) -> [(&'static str, String); 5] {
-    let Effective { max_ttl, drift, node_timeout } = plan.promised;
+    let Settings { drift, node_timeout } = plan.settings;
     let text = |duration: Duration| GoDuration::from(duration).to_string();
     [
-        ("maxTTL", text(max_ttl)),
+        ("maxTTL", text(plan.max_ttl)),
         ("clockDrift", format!("{}ppm {}", drift.ppm, text(drift.floor))),
         ("nodeTimeout", text(node_timeout)),
         ("quorum", plan.lists.majority().to_string()),

@@ -112,7 +112,7 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
 /// A link that has not reached its member yet.
 fn started(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> (Arc<MemberLink>, DropGuard) {
     let stop = CancellationToken::new();
-    let rule = Rule { drift: plan.promised.drift, window: plan.promised.max_ttl };
+    let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
     let shared = shared(Arc::new(ClockGuard::new(1, rule)));
     let link = MemberLink::start(shared, plan.members[0].clone(), stop.clone());
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, users);

@@ -40,7 +40,7 @@ impl Quorum {
         let mut quorum = RedisQuorum::new("main", Default::default());
         (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
         let (plan, users, auth) = (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"), Auth::random());
-        let rule = Rule { drift: plan.promised.drift, window: plan.promised.max_ttl };
+        let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
         let clocks = Arc::new(ClockGuard::new(3, rule));
         let mut of = Self { members: vec![], links: vec![], clocks, admitted: vec![], _ends: vec![] };
         for index in 0..3 {
