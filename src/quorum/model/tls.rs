@@ -70,35 +70,19 @@ pub struct Certificate {
 }
 
 /// Why the content of a Secret cannot be used as a certificate.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Unfit {
-    /// A key of the Secret is missing or empty.
-    #[error("it has no {0}: set tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does")]
+    /// it has no {0}: set tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does
     Missing(&'static str),
-    /// Its owner does not permit its use by this quorum.
-    #[error("it has no label redlock-operator.io/quorum: {quorum}: set the label on the Secret")]
-    NotLent {
-        /// The name of the quorum.
-        quorum: String,
-    },
-    /// The content has another format.
-    #[error("its {0} is not in PEM, or not of a known kind")]
+    /// it has no label redlock-operator.io/quorum: {quorum}: set the label on the Secret
+    NotLent { quorum: String },
+    /// its {0} is not in PEM, or not of a known kind
     Unreadable(&'static str),
-    /// The key does not belong to the certificate.
-    #[error("its tls.key is not the key of its tls.crt: set both from one and the same issuance")]
+    /// its tls.key is not the key of its tls.crt: set both from one and the same issuance
     OtherKey,
-    /// The certificate does not prove a required name.
-    #[error(
-        "its tls.crt does not prove the name {name} by its ca.crt ({error}): issue one that is valid now and has all of {names}"
-    )]
-    Unproved {
-        /// The first such name.
-        name: String,
-        /// The cause.
-        error: TlsError,
-        /// All required names.
-        names: String,
-    },
+    /// its tls.crt does not prove the name {name} by its ca.crt ({error}): issue one that is valid now and has all of {names}
+    Unproved { name: String, error: TlsError, names: String },
 }
 
 /// Reads a certificate that has to prove all these names at `now`, in seconds of Unix time.
