@@ -133,7 +133,7 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
         let Some(published) = status.member_mut(&member.name) else { continue };
         // Another address is another master.
         if published.external.as_ref().is_none_or(|published| published.address == external.address) {
-            published.external = Some(external.published());
+            published.external = Some(external.clone());
         }
     }
 }

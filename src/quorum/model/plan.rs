@@ -13,11 +13,11 @@ use super::expose::{ExposePlan, PORT, SUFFIX};
 use super::invalid::Invalid;
 use super::lists::{Lists, MOST};
 use super::quantity::bytes;
-use crate::api::{ClientAccess, MemberPod, RedisQuorum, TlsMode};
+use crate::api::{ClientAccess, ExternalStatus, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::Settings;
 
-pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
+pub use external::{all_members, external_members, shared_list};
 
 /// Minimum memory limit of a member, in bytes.
 ///
@@ -32,7 +32,7 @@ pub struct MemberPlan {
     /// Its name: `<quorum>-<index>`, also the name of its StatefulSet and Service.
     pub name: String,
     /// An external master. Pods, StatefulSets, Services and ACL files belong to the operator's own members only.
-    pub external: Option<ExternalPlan>,
+    pub external: Option<ExternalStatus>,
 }
 
 impl MemberPlan {

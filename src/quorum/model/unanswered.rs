@@ -1,6 +1,6 @@
 //! Pure: why an external member did not answer, and what the user changes.
 
-use super::plan::ExternalPlan;
+use crate::api::{ExternalStatus, SecretRef};
 use crate::redis_member::acl::EXTERNAL_RIGHTS;
 use crate::redlock::MemberError;
 
@@ -26,9 +26,9 @@ pub enum Unanswered {
 
 impl Unanswered {
     /// The cause of a failed request to this master.
-    pub fn of(master: &ExternalPlan, error: &MemberError) -> Self {
-        match (error, &master.secret) {
-            (MemberError::Refused, Some(secret)) => Self::WrongPassword { secret: secret.clone() },
+    pub fn of(master: &ExternalStatus, error: &MemberError) -> Self {
+        match (error, &master.secret_ref) {
+            (MemberError::Refused, Some(SecretRef { name })) => Self::WrongPassword { secret: name.clone() },
             (MemberError::Refused | MemberError::NoPassword, None) => Self::NoPassword,
             (MemberError::Fenced, _) => Self::NoRight { rights: EXTERNAL_RIGHTS },
             (MemberError::Untrusted(cause), _) if cause.contains("not valid for name") => {
@@ -46,9 +46,9 @@ mod tests {
 
     #[test]
     fn each_cause_names_the_field_that_mends_it() {
-        let master = |secret: Option<&str>| ExternalPlan {
+        let master = |secret: Option<&str>| ExternalStatus {
             address: "vm:6379".into(),
-            secret: secret.map(Into::into),
+            secret_ref: secret.map(|name| SecretRef { name: name.into() }),
             tls: None,
         };
         let text_of = |secret, error: &MemberError| Unanswered::of(&master(secret), error).to_string();

@@ -14,8 +14,8 @@ use super::auth_reader::secrets;
 use super::link::Credentials;
 use crate::api::requests::{SHORT_TIMEOUT, within};
 use crate::api::server_time::ServerTime;
-use crate::api::{QUORUM_LABEL, RedisQuorum};
-use crate::quorum::model::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, recorded_members};
+use crate::api::{ExternalStatus, ExternalTls, QUORUM_LABEL, RedisQuorum, SecretRef};
+use crate::quorum::model::plan::{MemberPlan, recorded_members};
 use crate::quorum::model::tls::{AUTHORITIES_KEY, is_lent};
 use crate::redis_member::{Authorities, Secret, TlsClient};
 
@@ -62,20 +62,20 @@ struct Secrets<'a> {
 
 async fn read(
     secrets: &Secrets<'_>,
-    external: &ExternalPlan,
+    external: &ExternalStatus,
     server_time: &Arc<ServerTime>,
 ) -> Result<Credentials, String> {
-    let user = match &external.secret {
+    let user = match &external.secret_ref {
         None => (String::new(), Secret::new("")),
-        Some(name) => user(&secrets.get(name).await?)
+        Some(SecretRef { name }) => user(&secrets.get(name).await?)
             .ok_or_else(|| format!("Secret {name} has no username and password: set both, and not empty"))?,
     };
     let tls = match &external.tls {
         None => None,
         Some(plan) => {
-            let given = match &plan.secret {
+            let given = match &plan.secret_ref {
                 None => None,
-                Some(name) => Some((name.as_str(), secrets.get(name).await?)),
+                Some(SecretRef { name }) => Some((name.as_str(), secrets.get(name).await?)),
             };
             Some(tls(plan, given, server_time.clone())?)
         }
@@ -113,7 +113,7 @@ fn user(secret: &SecretObject) -> Option<(String, Secret)> {
 }
 
 fn tls(
-    plan: &ExternalTlsPlan,
+    plan: &ExternalTls,
     given: Option<(&str, SecretObject)>,
     server_time: Arc<ServerTime>,
 ) -> Result<TlsClient, String> {
@@ -126,7 +126,10 @@ fn tls(
             Authorities::from_pem(&text.0).map_err(|error| format!("{AUTHORITIES_KEY} of Secret {name}: {error}"))?
         }
     };
-    authorities.judged_by(server_time).server(&plan.server_name).map_err(|error| error.to_string())
+    authorities
+        .judged_by(server_time)
+        .server(plan.server_name.as_deref().unwrap_or_default())
+        .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn tls_needs_authorities_and_a_name() {
-        let plan = |server_name: &str| ExternalTlsPlan { secret: None, server_name: server_name.to_owned() };
+        let plan = |name: &str| ExternalTls { secret_ref: None, server_name: Some(name.to_owned()) };
         let secret = |data| Some(("ca", serde_json::from_value::<SecretObject>(json!({"data": data})).unwrap()));
         let time = || Arc::new(ServerTime::new(Arc::new(crate::time::SystemClock), 0));
         assert!(tls(&plan("vm.example"), secret(json!({})), time()).unwrap_err().contains("Secret ca has no ca.crt"));

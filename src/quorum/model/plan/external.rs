@@ -3,43 +3,9 @@
 use kube::ResourceExt;
 
 use super::{MemberPlan, members, own_member};
-use crate::api::{ExternalStatus, ExternalTls, RedisQuorum, SecretRef};
+use crate::api::{ExternalStatus, RedisQuorum};
 use crate::quorum::model::invalid::Invalid;
 use crate::quorum::model::lists::{Lists, MOST};
-
-/// The address of an external master, and the Secret of its password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalPlan {
-    /// `host:port`.
-    pub address: String,
-    /// Name of the Secret with the user.
-    pub secret: Option<String>,
-    /// The plan of TLS. `None` for plain TCP.
-    pub tls: Option<ExternalTlsPlan>,
-}
-
-impl ExternalPlan {
-    /// The form for the status.
-    pub fn published(&self) -> ExternalStatus {
-        let named = |name: &Option<String>| name.clone().map(|name| SecretRef { name });
-        let tls = self.tls.as_ref();
-        ExternalStatus {
-            address: self.address.clone(),
-            secret_ref: named(&self.secret),
-            tls: tls
-                .map(|tls| ExternalTls { secret_ref: named(&tls.secret), server_name: Some(tls.server_name.clone()) }),
-        }
-    }
-}
-
-/// TLS to an external master.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalTlsPlan {
-    /// Name of the Secret with the authorities. `None` for the authorities of the system.
-    pub secret: Option<String>,
-    /// The name that its certificate must contain.
-    pub server_name: String,
-}
 
 /// The external members that vote now or will vote.
 pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
@@ -48,7 +14,8 @@ pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
 
 /// The external member with this name.
 ///
-/// If the status has such a member, the address in the status applies, because that member votes.
+/// If the status has such a member, the address in the status applies, because that member votes. The name that its certificate must
+/// contain is set.
 pub(super) fn recorded_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     if own_member(quorum, name).is_some() {
         return None;
@@ -57,14 +24,12 @@ pub(super) fn recorded_member(quorum: &RedisQuorum, name: &str) -> Option<Member
     let published = quorum.member(name).and_then(|member| member.external.clone());
     let moved =
         |specified: &ExternalStatus| published.as_ref().is_some_and(|recorded| recorded.address != specified.address);
-    let master = specified.filter(|specified| !moved(specified)).or_else(|| published.clone())?;
-    let tls = master.tls.map(|tls| ExternalTlsPlan {
-        secret: tls.secret_ref.map(|secret| secret.name),
-        server_name: tls.server_name.unwrap_or_else(|| host_of(&master.address).to_owned()),
-    });
-    let secret = master.secret_ref.map(|secret| secret.name);
-    let external = ExternalPlan { address: master.address, secret, tls };
-    Some(MemberPlan { index: MOST, name: name.to_owned(), external: Some(external) })
+    let mut master = specified.filter(|specified| !moved(specified)).or_else(|| published.clone())?;
+    let host = host_of(&master.address).to_owned();
+    if let Some(tls) = &mut master.tls {
+        tls.server_name.get_or_insert(host);
+    }
+    Some(MemberPlan { index: MOST, name: name.to_owned(), external: Some(master) })
 }
 
 /// The host in `host:port`, without the brackets of an IPv6 address.

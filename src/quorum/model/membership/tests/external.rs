@@ -98,7 +98,7 @@ fn a_name_belongs_to_one_master_until_it_has_left() {
     assert!(validate(&quorum).is_ok());
     quorum.spec.external[0].secret_ref = Some(crate::api::SecretRef { name: "other".into() });
     let place = |quorum: &RedisQuorum| external_members(quorum)[0].external.clone().unwrap();
-    assert_eq!(place(&quorum).secret.as_deref(), Some("other"));
+    assert_eq!(place(&quorum).secret_ref.unwrap().name, "other");
     quorum.spec.external[0].address = "elsewhere:6379".into();
     assert!(matches!(validate(&quorum), Err(Invalid::External(name, _)) if name == "a"));
     assert_eq!(place(&quorum).address, "a.example:6379", "the master at this address votes");
