@@ -72,55 +72,30 @@ impl Authority {
     }
 }
 
-/// The next step for an authority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// There is nothing to do.
-    Nothing,
-    /// Make the first authority, or replace one that cannot sign now.
-    Make,
-    /// Make the next one, which does not sign yet.
-    Prepare,
-    /// The next authority has been published for the required time, so it signs from now on.
-    Promote,
-    /// Drop the previous authority, because every certificate that it signed has expired.
-    Forget,
-}
-
-/// Decides the next step at `now`, in seconds of Unix time.
-pub fn decide(authority: &Authority, now: i64) -> Step {
-    let span = |pair: &Option<Pair>| pair.as_ref().and_then(Pair::span);
-    // An authority from the future was made while the API server's clock was ahead. Clients would not trust it before
-    // that time.
-    let is_valid = |span: &Span| now < span.not_after && now >= span.not_before;
-    let Some(current) = span(&authority.current).filter(is_valid) else { return Step::Make };
-    let previous = authority.previous.as_ref().map(|pem| Span::of_pem(pem.as_bytes()));
-    if previous.is_some_and(|span| span.is_none_or(|span| now >= span.not_after)) {
-        return Step::Forget;
-    }
-    match span(&authority.next) {
-        Some(next) if now >= next.not_before + BACKDATED + OVERLAP => Step::Promote,
-        Some(_) => Step::Nothing,
-        None if current.is_old(now) => Step::Prepare,
-        None => Step::Nothing,
-    }
-}
-
-/// The authority after all steps that are due. `make` makes a new one.
+/// The authority after all steps that are due at `now`, in seconds of Unix time. `make` makes a new one.
 ///
 /// # Errors
 /// If `make` fails.
 pub fn advance<E>(mut authority: Authority, now: i64, make: impl Fn() -> Result<Pair, E>) -> Result<Authority, E> {
+    // An authority from the future was made while the API server's clock was ahead. Clients would not trust it before
+    // that time.
+    let is_valid = |span: &Span| now < span.not_after && now >= span.not_before;
     loop {
-        match decide(&authority, now) {
-            Step::Nothing => return Ok(authority),
-            Step::Make => authority = Authority { current: Some(make()?), next: None, previous: None },
-            Step::Prepare => authority.next = Some(make()?),
-            Step::Promote => {
+        let Some(current) = authority.current.as_ref().and_then(Pair::span).filter(is_valid) else {
+            authority = Authority { current: Some(make()?), next: None, previous: None };
+            continue;
+        };
+        let is_past = |span: Span| now >= span.not_after;
+        // Every certificate that the previous authority signed has expired.
+        authority.previous.take_if(|pem| Span::of_pem(pem.as_bytes()).is_none_or(is_past));
+        match authority.next.as_ref().and_then(Pair::span) {
+            // It has been published for the required time, so it signs from now on.
+            Some(next) if now >= next.not_before + BACKDATED + OVERLAP => {
                 authority.previous = authority.current.take().map(|pair| pair.certificate);
                 authority.current = authority.next.take();
             }
-            Step::Forget => authority.previous = None,
+            None if current.is_old(now) => authority.next = Some(make()?),
+            _ => return Ok(authority),
         }
     }
 }

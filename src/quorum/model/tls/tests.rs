@@ -1,4 +1,4 @@
-use super::authority::{AUTHORITY_LIFE, Authority, CERTIFICATE_LIFE, OVERLAP, Pair, Step, advance, decide};
+use super::authority::{AUTHORITY_LIFE, Authority, CERTIFICATE_LIFE, OVERLAP, Pair, advance};
 use super::*;
 use crate::api::conditions::CommonReason;
 
@@ -69,15 +69,14 @@ fn authorities_are_joined_once_each() {
 fn an_authority_is_followed_by_one_that_was_known_before() {
     let at = |now| move || issue::authority("q", now);
     let first = advance(Authority::default(), NOW, at(NOW)).unwrap();
-    assert_eq!(decide(&first, NOW), Step::Nothing);
+    assert_eq!(advance(first.clone(), NOW, at(0)), Ok(first.clone()));
     assert_eq!(Authority::from_data(&first.data()), first);
     assert_eq!(first.trusted().matches(END).count(), 1);
 
     let old = NOW + AUTHORITY_LIFE / 3 * 2 + DAY;
-    assert_eq!(decide(&first, old), Step::Prepare);
     let overlap = advance(first.clone(), old, at(old)).unwrap();
     assert_eq!((&overlap.current, overlap.trusted().matches(END).count()), (&first.current, 2));
-    assert_eq!(decide(&overlap, old + OVERLAP - 1), Step::Nothing);
+    assert_eq!(advance(overlap.clone(), old + OVERLAP - 1, at(0)), Ok(overlap.clone()));
 
     let second = advance(overlap.clone(), old + OVERLAP, at(0)).unwrap();
     assert_eq!((&second.current, &second.next), (&overlap.next, &None));
@@ -92,11 +91,14 @@ fn an_authority_is_followed_by_one_that_was_known_before() {
 #[test]
 fn an_authority_that_ran_out_or_is_unreadable_is_replaced() {
     let first = advance(Authority::default(), NOW, || issue::authority("q", NOW)).unwrap();
-    assert_eq!(decide(&first, NOW + AUTHORITY_LIFE), Step::Make);
-    assert_eq!(decide(&first, NOW - 365 * DAY), Step::Make, "a clock was ahead when it was made");
     let pair = Pair { certificate: "what".into(), key: "what".into() };
-    let broken = Authority { current: Some(pair), ..first };
-    assert_eq!(decide(&broken, NOW), Step::Make);
+    let broken = Authority { current: Some(pair), ..first.clone() };
+    // The second one's clock was ahead when it was made.
+    for (before, now) in [(&first, NOW + AUTHORITY_LIFE), (&first, NOW - 365 * DAY), (&broken, NOW)] {
+        let after = advance(before.clone(), now, || issue::authority("q", now)).unwrap();
+        assert_ne!(after.current, before.current);
+        assert_eq!((after.next, after.previous), (None, None));
+    }
 }
 
 #[test]
