@@ -55,22 +55,13 @@ pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
     })
 }
 
-/// Why no votes count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Conflict {
-    /// Another member list.
-    List(OtherClaim),
-    /// Another time to live.
-    MaxTtl(OtherClaim),
-}
-
 /// The state of the agreement, as users see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// There are no external members.
     NotShared,
-    /// Another operator disagrees.
-    Conflict(Conflict),
+    /// Another operator disagrees about the member list or the time to live.
+    Conflict(OtherClaim),
     /// The member list changes.
     Paused,
     /// Before the first vote, every external member must hold our claim. These members do not hold it yet.
@@ -309,12 +300,11 @@ impl Agreement {
         self.joined_until.is_some_and(|until| now < until)
     }
 
-    fn conflict(&self, now: Boottime) -> Option<Conflict> {
+    fn conflict(&self, now: Boottime) -> Option<OtherClaim> {
         let claim = self.claim.as_ref()?;
         // The choice is stable, so that the published conflict does not alternate. Two claims of one operator can be known.
         let disagreeing = self.live(now).filter(|other| (&other.list, other.ttl) != (&claim.list, claim.ttl));
-        let other = disagreeing.min_by(|one, other| one.uid.cmp(&other.uid))?.clone();
-        Some(if other.list == claim.list { Conflict::MaxTtl(other) } else { Conflict::List(other) })
+        disagreeing.min_by(|one, other| one.uid.cmp(&other.uid)).cloned()
     }
 
     fn is_kept_everywhere(&self, now: Boottime) -> bool {

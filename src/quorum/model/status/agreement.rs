@@ -1,7 +1,7 @@
 //! The condition QuorumAgrees: do all operators that share masters have the same list and maxTTL?
 
 use super::messages::QuorumMessage;
-use crate::quorum::model::agreement::{Agreement, Conflict, Sharing};
+use crate::quorum::model::agreement::{Agreement, Sharing};
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::plan::Plan;
 use crate::time::Boottime;
@@ -11,10 +11,10 @@ pub fn quorum_agrees(agreement: &Agreement, plan: &Plan, now: Boottime) -> Condi
     let message = match (agreement.sharing(now), agreement.claim()) {
         (Sharing::NotShared, _) => QuorumMessage::NotShared,
         (_, None) => QuorumMessage::NothingInForce,
-        (Sharing::Conflict(Conflict::List(other)), Some(own)) => {
+        (Sharing::Conflict(other), Some(own)) if other.list != own.list => {
             QuorumMessage::OtherList { other: other.name, theirs: other.list, ours: own.list.clone() }
         }
-        (Sharing::Conflict(Conflict::MaxTtl(other)), Some(own)) => {
+        (Sharing::Conflict(other), Some(own)) => {
             QuorumMessage::OtherMaxTtl { other: other.name, theirs: other.ttl.into(), ours: own.ttl.into() }
         }
         (Sharing::Paused, _) => QuorumMessage::ListChanges,
