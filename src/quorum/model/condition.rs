@@ -19,16 +19,6 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition that is not set yet.
-    pub fn new(
-        type_: QuorumCondition,
-        holds: impl Into<Status>,
-        reason: CommonReason,
-        message: impl Into<String>,
-    ) -> Self {
-        Self { type_, holds: holds.into(), reason, message: message.into() }
-    }
-
     /// Sets it in the status.
     pub fn set(self, status: &mut RedisQuorumStatus, generation: Option<i64>, now: Timestamp) {
         let Self { type_, holds, reason, message } = self;

@@ -67,26 +67,27 @@ pub fn refused(status: &mut RedisQuorumStatus, problem: &Problem, generation: Op
     let is_served = !matches!(problem, Problem::TooMany { .. } | Problem::Deleting { .. });
     let available = if is_served { Status::Unknown } else { Status::False };
     for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, available)] {
-        Condition::new(type_, holds, problem.reason(), problem.to_string()).set(status, generation, now);
+        let (reason, message) = (problem.reason(), problem.to_string());
+        Condition { type_, holds, reason, message }.set(status, generation, now);
     }
 }
 
 fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
-    let draft = |holds: bool, reason, message: String| Condition::new(QuorumCondition::Ready, holds, reason, message);
+    let unready = |reason, message| Condition { type_: QuorumCondition::Ready, holds: Status::False, reason, message };
     if let Some(obstacle) = &overview.obstacle {
-        return draft(false, obstacle.reason(), obstacle.to_string());
+        return unready(obstacle.reason(), obstacle.to_string());
     }
     if let Some(message) = &overview.loss {
         return QuorumMessage::PasswordsLost { loss: message.clone() }.condition();
     }
     if lists.in_force().all(|list| admitted_of(status, list) == list.len()) {
         if let Some(Condition { reason, message, .. }) = overview.disagreement() {
-            return draft(false, *reason, message.clone());
+            return unready(*reason, message.clone());
         }
         return QuorumMessage::AllVote { members: lists.voters.len() }.condition();
     }
     let counts = |member: &MemberStatus| lists.counts(&member.name);
-    draft(false, waiting_reason(status, counts), waiting_for(status, counts))
+    unready(waiting_reason(status, counts), waiting_for(status, counts))
 }
 
 /// The numbers of admitted members, all members and needed votes for each list, with their text.
@@ -104,8 +105,8 @@ fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> 
         let waits = waiting_for(status, |member| lists.counts(&member.name));
         return QuorumMessage::MajorityLost { counts, waits }.condition();
     }
-    if let Some(Condition { reason, message, .. }) = overview.disagreement() {
-        return Condition::new(QuorumCondition::QuorumAvailable, false, *reason, message.as_str());
+    if let Some(disagreement) = overview.disagreement() {
+        return Condition { type_: QuorumCondition::QuorumAvailable, holds: Status::False, ..disagreement.clone() };
     }
     match each.iter().all(|(have, all, _)| have == all) {
         true => QuorumMessage::AllAvailable { counts }.condition(),
@@ -140,7 +141,7 @@ fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -
         (Some(_), _) => QuorumMessage::Updating { doing: doing() },
         (None, _) if !settled => {
             let (reason, message) = (waiting_reason(status, all), waiting_for(status, all));
-            return Condition::new(QuorumCondition::Progressing, true, reason, message);
+            return Condition { type_: QuorumCondition::Progressing, holds: Status::True, reason, message };
         }
         (None, Some(rotation)) => QuorumMessage::Rotating { doing: rotation.clone() },
         (None, None) => QuorumMessage::Settled,
