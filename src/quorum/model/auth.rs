@@ -172,33 +172,26 @@ impl Auth {
         Self { seed: self.seed, passwords: Passwords { generation, ..passwords } }
     }
 
-    fn old_seed(&self) -> &Seed {
-        self.passwords.seed.as_ref().unwrap_or(&self.seed)
+    /// The seed of the used passwords, and that of the others during a rotation.
+    fn seeds(&self) -> (&Seed, Option<&Seed>) {
+        let old = self.passwords.seed.as_ref().unwrap_or(&self.seed);
+        match self.rotation() {
+            None => (old, None),
+            Some(Rotation { seed, stage: PasswordStage::Adding, .. }) => (old, Some(seed)),
+            Some(Rotation { seed, .. }) => (seed, Some(old)),
+        }
     }
 
     /// The password of a user on a member.
     pub fn password(&self, member: &str, user: &str) -> Secret {
-        match self.rotation() {
-            Some(Rotation { seed, stage: PasswordStage::Switched | PasswordStage::Removing, .. }) => {
-                self.password_by(seed, member, user)
-            }
-            _ => self.password_by(self.old_seed(), member, user),
-        }
-    }
-
-    fn password_by(&self, seed: &Seed, member: &str, user: &str) -> Secret {
-        Secret::new(hex(&self.derived(seed, member, user)))
+        self.password_by(self.seeds().0, member, user)
     }
 
     /// The other password that a process perhaps has.
     ///
     /// During a rotation, a process that started with an older file has that password.
     pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
-        let rotation = self.rotation()?;
-        Some(match rotation.stage {
-            PasswordStage::Adding => self.password_by(&rotation.seed, member, user),
-            PasswordStage::Switched | PasswordStage::Removing => self.password_by(self.old_seed(), member, user),
-        })
+        Some(self.password_by(self.seeds().1?, member, user))
     }
 
     /// All passwords that a member must accept from a user.
