@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 use kube::runtime::reflector::ObjectRef;
@@ -46,26 +45,17 @@ pub fn quorum_of(
     let named = lock.spec.quorum_ref.as_ref();
     let named = named.map(|named| ObjectRef::new(&named.name).within(named.namespace.as_deref().unwrap_or(&home)));
     let is_named = named.is_some();
-    let is_foreign = named.as_ref().is_some_and(|named| named.namespace.as_deref() != Some(home.as_str()));
     let reference = named.or_else(|| default.cloned()).ok_or(LookupError::NoDefault)?;
-    let allowed = |quorum: &Arc<RedisQuorum>| is_allowed(quorum, &home, namespace);
-    if is_foreign {
-        let name = || format!("{}/{}", reference.namespace.as_deref().unwrap_or_default(), reference.name);
-        let found = find(&reference).filter(allowed);
-        return found.ok_or_else(|| LookupError::NoneAllows { quorum: name(), namespace: home.clone() });
-    }
-    let quorum = find(&reference).ok_or_else(|| {
-        let (namespace, name) = (reference.namespace.unwrap_or_default(), reference.name);
-        if is_named {
-            LookupError::NotFound { namespace, name }
-        } else {
-            LookupError::DefaultNotFound { namespace, name }
-        }
-    })?;
-    if allowed(&quorum) {
-        Ok(quorum)
-    } else {
-        Err(LookupError::NamespaceNotAllowed { quorum: full_name(&*quorum), namespace: home })
+    let found = find(&reference);
+    let allowed = found.as_ref().is_some_and(|quorum| is_allowed(quorum, &home, namespace));
+    let (namespace, name) = (reference.namespace.unwrap_or_default(), reference.name);
+    let full_name = format!("{namespace}/{name}");
+    match found {
+        Some(quorum) if allowed => Ok(quorum),
+        _ if is_named && namespace != home => Err(LookupError::NoneAllows { quorum: full_name, namespace: home }),
+        Some(_) => Err(LookupError::NamespaceNotAllowed { quorum: full_name, namespace: home }),
+        None if is_named => Err(LookupError::NotFound { namespace, name }),
+        None => Err(LookupError::DefaultNotFound { namespace, name }),
     }
 }
 
@@ -88,19 +78,15 @@ pub fn full_name(object: &impl ResourceExt) -> String {
 /// A selector needs the Namespace object, and is false without it.
 pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespace>) -> bool {
     let AllowedNamespaces { from, selector } = &quorum.spec.allowed_namespaces;
-    match from {
-        NamespacesFrom::Same => quorum.namespace().as_deref() == Some(namespace),
-        NamespacesFrom::All => true,
-        NamespacesFrom::Selector => match (selector, object) {
-            (Some(selector), Some(object)) => selects(selector, object),
-            _ => false,
-        },
+    match (from, selector, object) {
+        (NamespacesFrom::Same, ..) => quorum.namespace().as_deref() == Some(namespace),
+        (NamespacesFrom::All, ..) => true,
+        // An unreadable selector, which the schema refuses, matches nothing.
+        (NamespacesFrom::Selector, Some(selector), Some(object)) => {
+            Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(object.labels()))
+        }
+        (NamespacesFrom::Selector, ..) => false,
     }
-}
-
-/// Whether a selector matches. An unreadable selector, which the schema refuses, matches nothing.
-fn selects(selector: &LabelSelector, object: &Namespace) -> bool {
-    Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(object.labels()))
 }
 
 #[cfg(test)]
