@@ -48,14 +48,10 @@ pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemorySta
 ///
 /// It was a replica, or its record of operators disappeared. All other data has possibly disappeared as well.
 pub fn has_forgotten(recorded: &MemoryStatus, now: &MemoryStatus) -> bool {
-    let differs = recorded
-        .replication_id
-        .as_ref()
-        .zip(now.replication_id.as_ref())
-        .is_some_and(|(recorded, now)| recorded != now);
-    let vanished =
-        recorded.record_since.zip(now.record_since).is_some_and(|(recorded, now)| now > 0 && recorded != now);
-    differs || vanished
+    let ids = recorded.replication_id.as_ref().zip(now.replication_id.as_ref());
+    let times = recorded.record_since.zip(now.record_since);
+    ids.is_some_and(|(recorded, now)| recorded != now)
+        || times.is_some_and(|(recorded, now)| now > 0 && recorded != now)
 }
 
 /// The evidence to publish for a process that kept its data. The first value of each kind stays.
