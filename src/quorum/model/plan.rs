@@ -17,7 +17,7 @@ use crate::api::{ClientAccess, ExternalStatus, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::Settings;
 
-pub use external::{all_members, external_members, shared_list};
+pub use external::shared_list;
 
 /// Minimum memory limit of a member, in bytes.
 ///
@@ -199,25 +199,33 @@ pub fn auth_name(quorum: &str) -> String {
     format!("{quorum}-auth")
 }
 
-/// The operator's own members that vote now or will vote.
-pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    Lists::of(quorum).members().iter().filter_map(|name| own_member(quorum, name)).collect()
+/// The operator's own members that vote now or will vote, and such external members.
+fn members(quorum: &RedisQuorum) -> (Vec<MemberPlan>, Vec<MemberPlan>) {
+    let names = Lists::of(quorum).members();
+    names.iter().filter_map(|name| member(quorum, name)).partition(|member| !member.is_external())
+}
+
+/// The external members that vote now or will vote.
+pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    members(quorum).1
 }
 
 /// All existing members, including those that leave until the status drops them.
 pub fn recorded_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let mut members = all_members(quorum);
+    let (mut members, external) = members(quorum);
+    members.extend(external);
     let leaving = quorum.members().iter().filter(|recorded| !members.iter().any(|member| member.name == recorded.name));
-    let leaving: Vec<_> = leaving
-        .filter_map(|recorded| {
-            own_member(quorum, &recorded.name).or_else(|| external::recorded_member(quorum, &recorded.name))
-        })
-        .collect();
+    let leaving: Vec<_> = leaving.filter_map(|recorded| member(quorum, &recorded.name)).collect();
     members.extend(leaving);
     members
 }
 
-/// The operator's own member with this name, even if the specification no longer has it.
+/// The member with this name, even if the specification no longer has it.
+fn member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
+    own_member(quorum, name).or_else(|| external::member(quorum, name))
+}
+
+/// The member with this name, if it is one of the operator's own.
 fn own_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     let digits = name.strip_prefix(&quorum.name_any())?.strip_prefix('-')?;
     let index = digits.parse().ok().filter(|index: &usize| *index < MOST && digits.len() == 1)?;
@@ -227,7 +235,7 @@ fn own_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
 /// Parses a specification.
 pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     let spec = &quorum.spec;
-    let (own, external) = (members(quorum), external_members(quorum));
+    let (own, external) = members(quorum);
     let size = spec.members.saturating_add(i32::try_from(spec.external.len()).unwrap_or(i32::MAX));
     if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
         return Err(Invalid::Members(size));

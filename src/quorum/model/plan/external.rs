@@ -2,24 +2,16 @@
 
 use kube::ResourceExt;
 
-use super::{MemberPlan, members, own_member};
+use super::MemberPlan;
 use crate::api::{ExternalStatus, RedisQuorum};
 use crate::quorum::model::invalid::Invalid;
 use crate::quorum::model::lists::{Lists, MOST};
-
-/// The external members that vote now or will vote.
-pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    Lists::of(quorum).members().iter().filter_map(|name| recorded_member(quorum, name)).collect()
-}
 
 /// The external member with this name.
 ///
 /// If the status has such a member, the address in the status applies, because that member votes. The name that its certificate must
 /// contain is set.
-pub(super) fn recorded_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
-    if own_member(quorum, name).is_some() {
-        return None;
-    }
+pub(super) fn member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     let specified = quorum.spec.external.iter().find(|member| member.name == name).map(ExternalStatus::from);
     let published = quorum.member(name).and_then(|member| member.external.clone());
     let moved =
@@ -38,21 +30,13 @@ fn host_of(address: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// All members of a quorum, the external ones last.
-pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let mut all = members(quorum);
-    all.extend(external_members(quorum));
-    all
-}
-
 /// The list in the records: members by address, sorted, separated by spaces.
 ///
 /// While a change is joint it is the former list, because promises under that list can still live.
 pub fn shared_list(quorum: &RedisQuorum) -> String {
     let namespace = quorum.namespace().unwrap_or_default();
-    let member = |name: &String| own_member(quorum, name).or_else(|| recorded_member(quorum, name));
     let lists = Lists::of(quorum);
-    let members = lists.token_list().iter().filter_map(member);
+    let members = lists.token_list().iter().filter_map(|name| super::member(quorum, name));
     let mut list: Vec<String> = members.map(|member| member.address(&namespace)).collect();
     list.sort();
     list.join(" ")
