@@ -12,42 +12,33 @@ impl Plan {
     ///
     /// The operator's user is the first. The users of voting clients follow, then those of clients that only read.
     pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
-        let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
-        rules.extend(self.reader_rules(auth, member));
-        rules
+        self.rules(auth, member, true)
     }
 
-    fn voting_rules_of(&self, auth: &Auth, member: &str, epoch: i64) -> Vec<UserRule> {
+    /// The rules of these users, with or without voting clients.
+    fn rules(&self, auth: &Auth, member: &str, voting: bool) -> Vec<UserRule> {
+        let epoch = self.lists.epoch;
         let rule = |client: &ClientPlan| {
-            let user = client.user(epoch);
-            UserRule::client(&client.name, epoch, &client.key_prefix, &auth.password(member, &user))
-                .accepting(&auth.accepted(member, &user))
+            let (name, user) = (&client.name, client.user(epoch));
+            let password = auth.password(member, &user);
+            let rule = match client.access {
+                ClientAccess::ReadWrite => UserRule::client(name, epoch, &client.key_prefix, &password),
+                ClientAccess::Read => UserRule::reader(name, &client.key_prefix, &password),
+            };
+            rule.accepting(&auth.accepted(member, &user))
         };
-        let clients = self.clients_with(ClientAccess::ReadWrite).map(rule);
-        std::iter::once(self.locker_rule(auth, member, epoch)).chain(clients).collect()
-    }
-
-    fn reader_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
-        let rule = |client: &ClientPlan| {
-            let user = client.user(self.lists.epoch);
-            UserRule::reader(&client.name, &client.key_prefix, &auth.password(member, &user))
-                .accepting(&auth.accepted(member, &user))
-        };
-        self.clients_with(ClientAccess::Read).map(rule).collect()
+        let voters = self.clients_with(ClientAccess::ReadWrite).filter(|_| voting);
+        let clients = voters.chain(self.clients_with(ClientAccess::Read)).map(rule);
+        std::iter::once(locker_rule(auth, member, epoch)).chain(clients).collect()
     }
 
     fn clients_with(&self, access: ClientAccess) -> impl Iterator<Item = &ClientPlan> {
         self.clients.iter().filter(move |client| client.access == access)
     }
 
-    fn locker_rule(&self, auth: &Auth, member: &str, epoch: i64) -> UserRule {
-        let name = UserRule::locker_name(epoch);
-        UserRule::locker(epoch, &auth.password(member, &name)).accepting(&auth.accepted(member, &name))
-    }
-
     /// The operator's user of the next epoch. It is not used before the status names that epoch.
     pub fn next_locker(&self, auth: &Auth, member: &str) -> UserRule {
-        self.locker_rule(auth, member, self.lists.epoch + 1)
+        locker_rule(auth, member, self.lists.epoch + 1)
     }
 
     /// The users that are open on a member while it can vote.
@@ -55,22 +46,16 @@ impl Plan {
     /// These are the users of the operator, of the probe, and of clients that only read. The users of voting clients are included if
     /// only this list is in force.
     pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
-        let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
-        if !self.lists.lets_clients_in(member) {
-            rules.truncate(1);
-        }
-        rules.extend(self.reader_rules(auth, member));
+        let mut rules = self.rules(auth, member, self.lists.lets_clients_in(member));
         rules.push(UserRule::probe(&auth.probe_password(member)));
         rules
     }
 
     /// The users of earlier epochs, from `since` on, as rules that delete them. A client that only reads has none.
     pub fn former_rules(&self, since: i64) -> Vec<UserRule> {
-        let of_epoch = |epoch| {
-            let clients = self.clients_with(ClientAccess::ReadWrite).map(move |client| client.user(epoch));
-            std::iter::once(UserRule::locker_name(epoch)).chain(clients)
-        };
-        (since..self.lists.epoch).flat_map(of_epoch).map(|user| UserRule::removed(&user)).collect()
+        let clients = self.clients_with(ClientAccess::ReadWrite).map(|client| client.name.as_str());
+        let users = voters(since..self.lists.epoch, &clients.collect::<Vec<_>>());
+        users.iter().map(|user| UserRule::removed(user)).collect()
     }
 
     /// All users that can be open on a member whose users of epochs before `since` are closed.
@@ -84,19 +69,30 @@ impl Plan {
     }
 }
 
+fn locker_rule(auth: &Auth, member: &str, epoch: i64) -> UserRule {
+    let name = UserRule::locker_name(epoch);
+    UserRule::locker(epoch, &auth.password(member, &name)).accepting(&auth.accepted(member, &name))
+}
+
+/// The users of these epochs that vote: the operator's, and those of these clients.
+fn voters(epochs: impl Iterator<Item = i64>, clients: &[&str]) -> Vec<String> {
+    let of_epoch = |epoch| {
+        let clients = clients.iter().map(move |client| UserRule::client_name(client, epoch));
+        std::iter::once(UserRule::locker_name(epoch)).chain(clients)
+    };
+    epochs.flat_map(of_epoch).collect()
+}
+
 /// The users whose state the operator reads on a member: all of [`Plan::closing_rules`].
 pub fn voting_users(quorum: &RedisQuorum, member: &str) -> Vec<String> {
     let lists = Lists::of(quorum);
-    let since = users_since(quorum, member, &lists);
     let names = |access: ClientAccess| {
         let clients = quorum.spec.clients.iter().filter(move |client| client.access == access);
         clients.map(|client| client.name.as_str())
     };
-    let of_epoch = |epoch: i64| {
-        let clients = names(ClientAccess::ReadWrite).map(move |client| UserRule::client_name(client, epoch));
-        std::iter::once(UserRule::locker_name(epoch)).chain(clients)
-    };
-    let readers = names(ClientAccess::Read).map(UserRule::reader_name);
-    let next = [UserRule::locker_name(lists.epoch + 1), PROBE_USER.to_owned()];
-    (since..=lists.epoch).flat_map(of_epoch).chain(readers).chain(next).collect()
+    let clients: Vec<_> = names(ClientAccess::ReadWrite).collect();
+    let mut users = voters(users_since(quorum, member, &lists)..=lists.epoch, &clients);
+    users.extend(names(ClientAccess::Read).map(UserRule::reader_name));
+    users.extend([UserRule::locker_name(lists.epoch + 1), PROBE_USER.to_owned()]);
+    users
 }
