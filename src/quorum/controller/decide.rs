@@ -75,7 +75,7 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
 ///
 /// Passwords that wait for `finish` are none, because every member has them and they can wait for a long time.
 fn busy(observed: &Observed<'_>) -> Option<Until> {
-    if !matches!(rollout(observed), RolloutStep::Nothing | RolloutStep::Paused { .. }) {
+    if !matches!(rollout(observed), RolloutStep::Nothing | RolloutStep::Paused(_)) {
         return Some(Until::UpdateEnds);
     }
     let rotation = observed.stored_auth.as_ref().and_then(Auth::rotation);

@@ -15,16 +15,11 @@ use kube::ResourceExt;
 
 use super::lists::{Lists, majority, meets_every_majority};
 use super::member::{MemberSummary, names};
-use super::progress::Until;
+use super::progress::{Doing, Until, listed};
 use super::record::record_named;
-use super::rollout::listed;
 use crate::api::{PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::fence::predecessor::declares;
 use crate::time::Monotonic;
-
-mod describe;
-
-pub use describe::describe;
 
 /// The first epoch whose users are not known to be closed on the member.
 ///
@@ -131,20 +126,16 @@ pub fn decide(input: &Input<'_>) -> ChangeStep {
 /// Before it, every member, old and new, must have everything that a majority of the new list needs.
 fn learning(input: &Input<'_>) -> ChangeStep {
     let away = names(input.members, |member| !member.votes && !member.dead);
-    if !away.is_empty() {
-        return ChangeStep::Wait(Until::NewMembersVote { members: listed(&away) });
-    }
-    if let Some(busy) = input.busy {
-        return ChangeStep::Wait(busy.clone());
-    }
-    if !input.incomplete_locks.is_empty() {
-        return ChangeStep::Wait(Until::LocksComplete { locks: listed(input.incomplete_locks) });
-    }
-    if !input.left_behind.is_empty() {
-        return ChangeStep::Wait(Until::MastersKept { quorums: listed(input.left_behind) });
-    }
+    let until = Until::of(&away, |members| Until::NewMembersVote { members })
+        .or_else(|| input.busy.cloned())
+        .or_else(|| Until::of(input.incomplete_locks, |locks| Until::LocksComplete { locks }))
+        .or_else(|| Until::of(input.left_behind, |quorums| Until::MastersKept { quorums }));
     let unready = names(input.members, |member| !member.ready_for_next && !member.dead);
-    if unready.is_empty() { ChangeStep::Switch } else { ChangeStep::OpenNext(unready) }
+    match until {
+        Some(until) => ChangeStep::Wait(until),
+        None if unready.is_empty() => ChangeStep::Switch,
+        None => ChangeStep::OpenNext(unready),
+    }
 }
 
 fn joint(input: &Input<'_>, former: &[String]) -> ChangeStep {
@@ -170,6 +161,33 @@ fn joint(input: &Input<'_>, former: &[String]) -> ChangeStep {
         return ChangeStep::Wait(Until::MembersVote { members });
     }
     ChangeStep::Finish
+}
+
+/// The progress of a change for users. `None` without a change.
+///
+/// `failures` are the reasons why members could not be closed.
+pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option<String> {
+    let (from, to) = match &lists.former {
+        Some(former) => (former, &lists.voters),
+        None => (&lists.voters, &lists.wanted),
+    };
+    let doing = match step {
+        ChangeStep::Nothing => return None,
+        ChangeStep::Wait(until) if lists.is_joint() => Doing::EndsWhen { until: until.clone() },
+        ChangeStep::Wait(until) => Doing::BeginsWhen { until: until.clone() },
+        ChangeStep::Unclosed(names) => Doing::Unclosed { members: listed(names) },
+        ChangeStep::OpenNext(_) | ChangeStep::Switch => Doing::Begins,
+        ChangeStep::Close(names) => Doing::Closing { members: listed(names) },
+        ChangeStep::WaitUntil(_) => Doing::Expiring,
+        ChangeStep::Finish => Doing::Ends,
+    };
+    let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
+    let step = format!("{doing}{failures}");
+    let change = match from.len() == to.len() {
+        true => Doing::Exchanging { members: listed(to), step },
+        false => Doing::Resizing { from: from.len(), to: to.len(), step },
+    };
+    Some(change.to_string())
 }
 
 #[cfg(test)]

@@ -70,3 +70,24 @@ pub enum Until {
     /// masters by a later edit
     MastersKept { quorums: String },
 }
+
+impl Until {
+    /// The event for these names. `None` if there are none.
+    pub(super) fn of(names: &[String], event: impl FnOnce(String) -> Self) -> Option<Self> {
+        (!names.is_empty()).then(|| event(listed(names)))
+    }
+}
+
+/// Names of locks and members for users, up to a fixed number.
+pub fn listed(names: &[String]) -> String {
+    listed_up_to(5, names)
+}
+
+/// Names for users, and the number of those beyond `most`.
+pub fn listed_up_to(most: usize, names: &[String]) -> String {
+    let named = names.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(most) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}

@@ -28,17 +28,9 @@ pub enum RolloutStep {
     /// Every member runs the newest template, as far as is known.
     Nothing,
     /// A user paused it, and these members have an old template.
-    Paused {
-        /// The members.
-        outdated: Vec<String>,
-    },
-    /// The next member cannot be replaced yet.
-    Wait {
-        /// The members that run an older template.
-        outdated: Vec<String>,
-        /// The obstacle.
-        until: Until,
-    },
+    Paused(Vec<String>),
+    /// The first of the members with an old template cannot be replaced yet.
+    Wait(Vec<String>, Until),
     /// Close this member, then delete its pod.
     CloseAndReplace(String),
     /// Delete the pod of this member, which cannot vote.
@@ -58,23 +50,18 @@ pub fn decide(input: &Input<'_>) -> RolloutStep {
         return RolloutStep::Replace(member.name.clone());
     }
     if input.paused {
-        return RolloutStep::Paused { outdated };
+        return RolloutStep::Paused(outdated);
     }
     // A member without a vote has no lock to lose. A bad image stops the update at the first member. So a return to the old image
     // takes effect immediately.
     if let Some(member) = first(Standing::Out) {
         return RolloutStep::Replace(member.name.clone());
     }
-    if let Some(member) = first(Standing::Lost) {
-        return match obstacle_to_lost(input) {
-            Some(until) => RolloutStep::Wait { outdated, until },
-            None => RolloutStep::Replace(member.name.clone()),
-        };
-    }
-    match obstacle(input) {
-        Some(until) => RolloutStep::Wait { outdated, until },
-        None => RolloutStep::CloseAndReplace(outdated.into_iter().next().unwrap_or_default()),
-    }
+    let (until, next) = match first(Standing::Lost) {
+        Some(member) => (obstacle_to_lost(input), RolloutStep::Replace(member.name.clone())),
+        None => (obstacle(input), RolloutStep::CloseAndReplace(outdated.first().cloned().unwrap_or_default())),
+    };
+    until.map_or(next, |until| RolloutStep::Wait(outdated, until))
 }
 
 /// The obstacle to an update. All members must be admitted, including the next one to replace.
@@ -82,17 +69,11 @@ pub fn decide(input: &Input<'_>) -> RolloutStep {
 /// The operator could not close a silent member, and new locks are not stored on it.
 fn obstacle(input: &Input<'_>) -> Option<Until> {
     let away = names(input.members, |member| member.standing != Standing::Admitted);
-    if !away.is_empty() {
-        return Some(Until::MembersVote { members: listed(&away) });
-    }
-    if input.changing {
-        return Some(Until::ChangeEnds);
-    }
     let unknown = names(input.members, |member| member.outdated.is_none());
-    if !unknown.is_empty() {
-        return Some(Until::TemplatesKnown { members: listed(&unknown) });
-    }
-    (!input.incomplete_locks.is_empty()).then(|| Until::LocksComplete { locks: listed(input.incomplete_locks) })
+    Until::of(&away, |members| Until::MembersVote { members })
+        .or_else(|| input.changing.then_some(Until::ChangeEnds))
+        .or_else(|| Until::of(&unknown, |members| Until::TemplatesKnown { members }))
+        .or_else(|| Until::of(input.incomplete_locks, |locks| Until::LocksComplete { locks }))
 }
 
 /// The obstacle to the replacement of a lost member.
@@ -101,18 +82,16 @@ fn obstacle(input: &Input<'_>) -> Option<Until> {
 /// therefore waits neither for locks nor for a change of the member list. Both need its vote or its closing, which are impossible.
 /// Members still restart one at a time, so every member with a new process must be back.
 fn obstacle_to_lost(input: &Input<'_>) -> Option<Until> {
-    let is_of_before = |member: &MemberSummary| match member.standing {
-        Standing::Lost => true,
+    let is_new = |member: &MemberSummary| match member.standing {
+        Standing::Lost => false,
         // The operator does not reach it, so its loss is not known yet. Other members must not wait for its node.
-        Standing::Silent => member.outdated == Some(true),
-        Standing::Admitted | Standing::ClosedForUpdate | Standing::Out => false,
+        Standing::Silent => member.outdated != Some(true),
+        Standing::Admitted | Standing::ClosedForUpdate | Standing::Out => true,
     };
-    let away = names(input.members, |member| !is_of_before(member) && member.standing != Standing::Admitted);
-    if !away.is_empty() {
-        return Some(Until::MembersVote { members: listed(&away) });
-    }
-    let unknown = names(input.members, |member| !is_of_before(member) && member.outdated.is_none());
-    (!unknown.is_empty()).then(|| Until::TemplatesKnown { members: listed(&unknown) })
+    let away = names(input.members, |member| is_new(member) && member.standing != Standing::Admitted);
+    let unknown = names(input.members, |member| is_new(member) && member.outdated.is_none());
+    Until::of(&away, |members| Until::MembersVote { members })
+        .or_else(|| Until::of(&unknown, |members| Until::TemplatesKnown { members }))
 }
 
 /// The status message of an unfinished update.
@@ -124,9 +103,6 @@ pub struct Progress {
     pub message: String,
 }
 
-/// The maximum number of names of locks and members.
-const NAMED: usize = 5;
-
 /// Describes a step for users. `undeleted` has the answers of an API server that does not delete pods, by member.
 pub fn progress(
     step: &RolloutStep,
@@ -136,8 +112,8 @@ pub fn progress(
     let all = members.len();
     let doing = match step {
         RolloutStep::Nothing => return None,
-        RolloutStep::Paused { outdated } => Doing::RolloutPaused { outdated: outdated.len(), all },
-        RolloutStep::Wait { outdated, until } => {
+        RolloutStep::Paused(outdated) => Doing::RolloutPaused { outdated: outdated.len(), all },
+        RolloutStep::Wait(outdated, until) => {
             let next = outdated.first().cloned().unwrap_or_default();
             Doing::RolloutWaits { outdated: outdated.len(), all, next, until: until.clone() }
         }
@@ -146,26 +122,13 @@ pub fn progress(
             None => Doing::Replacing { member: name.clone() },
         },
     };
-    Some(Progress { paused: matches!(step, RolloutStep::Paused { .. }), message: doing.to_string() })
-}
-
-/// Names for users, up to a fixed number.
-pub fn listed(names: &[String]) -> String {
-    listed_up_to(NAMED, names)
-}
-
-/// Names for users, and the number of those beyond `most`.
-pub fn listed_up_to(most: usize, names: &[String]) -> String {
-    let named = names.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(most) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
+    Some(Progress { paused: matches!(step, RolloutStep::Paused(_)), message: doing.to_string() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quorum::model::progress::listed;
 
     fn member(name: &str, outdated: bool, standing: Standing) -> MemberSummary {
         MemberSummary { name: name.into(), outdated: Some(outdated), standing, ..MemberSummary::default() }
@@ -199,7 +162,7 @@ mod tests {
     #[test]
     fn no_member_is_closed_while_another_one_may_not_vote() {
         for standing in [Standing::Out, Standing::Silent, Standing::ClosedForUpdate] {
-            let RolloutStep::Wait { outdated, until } = step(&three([(false, standing), OLD, OLD])) else {
+            let RolloutStep::Wait(outdated, until) = step(&three([(false, standing), OLD, OLD])) else {
                 panic!("{standing:?}")
             };
             assert_eq!(outdated, ["q-1", "q-2"]);
@@ -212,9 +175,7 @@ mod tests {
         let members = three([NEW, OLD, OLD]);
         let locks = ["shop/job".to_owned()];
         let waits = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
-        assert!(
-            matches!(&waits, RolloutStep::Wait { until: Until::LocksComplete { locks }, .. } if locks == "shop/job")
-        );
+        assert!(matches!(&waits, RolloutStep::Wait(_, Until::LocksComplete { locks }) if locks == "shop/job"));
         let message = progress(&waits, &members, &BTreeMap::new()).unwrap().message;
         assert_eq!(
             message,
@@ -226,7 +187,7 @@ mod tests {
     fn no_member_is_closed_while_a_template_is_unknown() {
         let mut members = three([OLD, NEW, NEW]);
         members[2].outdated = None;
-        assert!(matches!(step(&members), RolloutStep::Wait { until: Until::TemplatesKnown { .. }, .. }));
+        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::TemplatesKnown { .. })));
         members[0].outdated = Some(false);
         assert_eq!(step(&members), RolloutStep::Nothing);
     }
@@ -241,12 +202,12 @@ mod tests {
         let replaced = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
         assert_eq!(replaced, RolloutStep::Replace("q-1".into()));
         // Silence does not end an admission.
-        assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
+        assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait(..)));
     }
 
     #[test]
     fn a_bad_image_stops_at_the_first_member() {
-        assert!(matches!(step(&three([(false, Standing::Out), OLD, OLD])), RolloutStep::Wait { .. }));
+        assert!(matches!(step(&three([(false, Standing::Out), OLD, OLD])), RolloutStep::Wait(..)));
     }
 
     #[test]
@@ -254,8 +215,8 @@ mod tests {
         let paused = |members: &[MemberSummary]| {
             decide(&Input { members, paused: true, changing: false, incomplete_locks: &[] })
         };
-        assert_eq!(paused(&three([NEW, OLD, OLD])), RolloutStep::Paused { outdated: vec!["q-1".into(), "q-2".into()] });
-        assert!(matches!(paused(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Paused { .. }));
+        assert_eq!(paused(&three([NEW, OLD, OLD])), RolloutStep::Paused(vec!["q-1".into(), "q-2".into()]));
+        assert!(matches!(paused(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Paused(_)));
         let begun = three([NEW, (true, Standing::ClosedForUpdate), OLD]);
         assert_eq!(paused(&begun), RolloutStep::Replace("q-1".into()));
         assert_eq!(paused(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
@@ -266,7 +227,7 @@ mod tests {
         let change = |members: &[MemberSummary]| {
             decide(&Input { members, paused: false, changing: true, incomplete_locks: &[] })
         };
-        assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait { until: Until::ChangeEnds, .. }));
+        assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait(_, Until::ChangeEnds)));
         assert_eq!(change(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Replace("q-1".into()));
     }
 
@@ -277,9 +238,7 @@ mod tests {
         assert_eq!(step(&three([LOST, LOST, LOST])), RolloutStep::Replace("q-0".into()));
         for standing in [Standing::Out, Standing::Silent, Standing::ClosedForUpdate] {
             let waits = step(&three([(false, standing), LOST, LOST]));
-            assert!(
-                matches!(&waits, RolloutStep::Wait { until: Until::MembersVote { members }, .. } if members == "q-0")
-            );
+            assert!(matches!(&waits, RolloutStep::Wait(_, Until::MembersVote { members }) if members == "q-0"));
         }
         assert_eq!(step(&three([NEW, LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert_eq!(step(&three([NEW, NEW, LOST])), RolloutStep::Replace("q-2".into()));
@@ -294,14 +253,12 @@ mod tests {
         // Its pod ends, or there is none. The member is no longer lost, but not back yet.
         let mut members = three([(true, Standing::Silent), LOST, LOST]);
         members[0].outdated = None;
-        assert!(
-            matches!(step(&members), RolloutStep::Wait { until: Until::MembersVote { members }, .. } if members == "q-0")
-        );
+        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::MembersVote { members }) if members == "q-0"));
         members[0].standing = Standing::Admitted;
-        assert!(matches!(step(&members), RolloutStep::Wait { until: Until::TemplatesKnown { .. }, .. }));
+        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::TemplatesKnown { .. })));
         // A member with an old pod on a disconnected node can stay away without limit.
         assert_eq!(step(&three([(true, Standing::Silent), LOST, LOST])), RolloutStep::Replace("q-1".into()));
-        assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
+        assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait(..)));
     }
 
     #[test]
@@ -309,7 +266,7 @@ mod tests {
         let (members, locks) = (three([LOST, LOST, LOST]), ["shop/job".to_owned()]);
         let input = Input { members: &members, paused: false, changing: true, incomplete_locks: &locks };
         assert_eq!(decide(&input), RolloutStep::Replace("q-0".into()));
-        assert!(matches!(decide(&Input { paused: true, ..input }), RolloutStep::Paused { .. }));
+        assert!(matches!(decide(&Input { paused: true, ..input }), RolloutStep::Paused(_)));
     }
 
     #[test]
