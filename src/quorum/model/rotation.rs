@@ -57,26 +57,15 @@ pub enum RotationStep {
 /// Decides the next step.
 pub fn decide(input: &Input<'_>) -> RotationStep {
     let Some(rotation) = input.rotation else { return idle(input) };
-    if !input.files_written {
-        return RotationStep::Nothing;
-    }
-    let removing = rotation.stage == PasswordStage::Removing;
-    let away = |but: Option<&str>| {
-        names(input.members, |member| Some(member.name.as_str()) != but && !(member.admitted && member.obeys))
-    };
-    if let Some(member) = input.members.iter().find(|member| !member.confirmed && member.obeys) {
-        let others = away(Some(&member.name));
-        if removing && !others.is_empty() {
-            return RotationStep::Wait(others);
+    let (open, removing) = (unconfirmed(input), rotation.stage == PasswordStage::Removing);
+    let away = names(input.members, |member| !(member.admitted && member.obeys) && open != Some(member));
+    match open {
+        _ if !input.files_written => RotationStep::Nothing,
+        Some(member) if !removing || away.is_empty() => {
+            RotationStep::Confirm { name: member.name.clone(), cut: removing }
         }
-        return RotationStep::Confirm { name: member.name.clone(), cut: removing };
-    }
-    let waits = away(None);
-    if !waits.is_empty() {
-        return RotationStep::Wait(waits);
-    }
-    match rotation.stage {
-        PasswordStage::Switched if input.wanted != Some(FINISH) => RotationStep::AwaitFinish,
+        _ if !away.is_empty() => RotationStep::Wait(away),
+        _ if rotation.stage == PasswordStage::Switched && input.wanted != Some(FINISH) => RotationStep::AwaitFinish,
         _ if !input.settled => RotationStep::Nothing,
         _ => RotationStep::Advance,
     }
@@ -86,17 +75,19 @@ pub fn decide(input: &Input<'_>) -> RotationStep {
 ///
 /// A process can have started with an older file, so passwords are always confirmed after the first rotation.
 fn idle(input: &Input<'_>) -> RotationStep {
-    match input.wanted {
-        Some(wanted) if ![FINISH, ""].contains(&wanted) && input.rotated != Some(wanted) => {
-            return RotationStep::Begin(wanted.to_owned());
-        }
-        _ => {}
+    let is_new = |wanted: &&str| ![FINISH, ""].contains(wanted) && input.rotated != Some(*wanted);
+    if let Some(wanted) = input.wanted.filter(is_new) {
+        return RotationStep::Begin(wanted.to_owned());
     }
-    let open = input.members.iter().find(|member| !member.confirmed && member.obeys);
-    match open.filter(|_| input.rotated.is_some() && input.files_written) {
+    match unconfirmed(input).filter(|_| input.rotated.is_some() && input.files_written) {
         Some(member) => RotationStep::Confirm { name: member.name.clone(), cut: false },
         None => RotationStep::Nothing,
     }
+}
+
+/// The first member that obeys this leader, and perhaps has other passwords.
+fn unconfirmed<'a>(input: &Input<'a>) -> Option<&'a MemberSummary> {
+    input.members.iter().find(|member| !member.confirmed && member.obeys)
 }
 
 /// Describes the progress of a rotation, and the cause of its wait, for users.
