@@ -40,10 +40,6 @@ impl Address {
         ServerName::try_from(host).ok()?;
         Some(Self { host: host.to_owned(), port })
     }
-
-    fn or_port(self, port: u16) -> Self {
-        Self { port: self.port.or(Some(port)), ..self }
-    }
 }
 
 impl fmt::Display for Address {
@@ -95,12 +91,12 @@ impl ExposePlan {
     ///
     /// It has the port of the member's Service if the user set none. `None` if that port is not known yet.
     pub fn given(&self, index: usize, service: Option<&Service>) -> Option<Address> {
-        let given = self.addresses.get(index)?.clone();
-        match (given.port, self.type_) {
-            (Some(_), _) => Some(given),
-            (None, "NodePort") => Some(given.or_port(node_port(service?)?)),
-            (None, _) => Some(given.or_port(PORT)),
-        }
+        let Address { host, port } = self.addresses.get(index)?.clone();
+        Some(Address { host, port: Some(port.or_else(|| self.port(service))?) })
+    }
+
+    fn port(&self, service: Option<&Service>) -> Option<u16> {
+        if self.type_ == "NodePort" { node_port(service?) } else { Some(PORT) }
     }
 
     /// Where clients outside reach a member.
@@ -111,10 +107,8 @@ impl ExposePlan {
         if self.addresses.get(index).is_some() {
             return self.given(index, service);
         }
-        if self.type_ == "NodePort" {
-            return Some(Address { host: node_host(node?)?, port: Some(node_port(service?)?) });
-        }
-        Some(Address { host: balancer_host(service?)?, port: Some(PORT) })
+        let host = if self.type_ == "NodePort" { node_host(node?)? } else { balancer_host(service?)? };
+        Some(Address { host, port: Some(self.port(service)?) })
     }
 
     /// The additional hosts in a member's certificate, which the user set.
