@@ -14,7 +14,7 @@ use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector, selector};
 use crate::api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
-use crate::quorum::model::plan::{MemberPlan, Plan, TlsPlan};
+use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::PROBE_USER;
 
@@ -50,8 +50,15 @@ pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulS
 fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
     let pod = &plan.pod;
     let containers = std::iter::once(redis(plan)).chain(pod.extra_containers.iter().map(extra));
+    // Images of Redis run on Linux, and a scheduler does not read images.
+    let mut node_selector = pod.node_selector.clone();
+    node_selector.entry("kubernetes.io/os".into()).or_insert_with(|| "linux".into());
+    // The operator's own labels identify the member, so they have priority.
+    let mut labels = pod.labels.clone();
+    labels.extend(member_labels(plan, member));
+    let annotations = Some(pod.annotations.clone()).filter(|annotations| !annotations.is_empty());
     PodTemplateSpec {
-        metadata: Some(template_metadata(plan, member)),
+        metadata: Some(ObjectMeta { labels: Some(labels), annotations, ..ObjectMeta::default() }),
         spec: Some(PodSpec {
             containers: containers.collect(),
             volumes: Some(volumes(plan, auth, member)),
@@ -61,7 +68,7 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
             termination_grace_period_seconds: Some(5),
             security_context: Some(pod_security(pod)),
             affinity: Some(pod.affinity.clone().unwrap_or_else(|| apart(plan))),
-            node_selector: Some(node_selector(pod)),
+            node_selector: Some(node_selector),
             tolerations: non_empty(&pod.tolerations),
             topology_spread_constraints: non_empty(&pod.topology_spread_constraints),
             priority_class_name: pod.priority_class_name.clone(),
@@ -69,25 +76,6 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
             image_pull_secrets: non_empty(&pod.image_pull_secrets),
             ..PodSpec::default()
         }),
-    }
-}
-
-/// Selects Linux nodes, because images of Redis run on Linux and a scheduler does not read images.
-fn node_selector(pod: &MemberPod) -> BTreeMap<String, String> {
-    let mut selector = pod.node_selector.clone();
-    selector.entry("kubernetes.io/os".into()).or_insert_with(|| "linux".into());
-    selector
-}
-
-/// The metadata of the template. The operator's own labels identify the member, so they have priority.
-fn template_metadata(plan: &Plan, member: &MemberPlan) -> ObjectMeta {
-    let mut labels = plan.pod.labels.clone();
-    labels.extend(member_labels(plan, member));
-    let annotations = &plan.pod.annotations;
-    ObjectMeta {
-        labels: Some(labels),
-        annotations: (!annotations.is_empty()).then(|| annotations.clone()),
-        ..ObjectMeta::default()
     }
 }
 
@@ -224,16 +212,20 @@ fn liveness() -> Probe {
     }
 }
 
-/// The volume with the configuration.
+/// The volume with the configuration, and with TLS that with the certificate.
 ///
-/// It is read-only, because the fence needs the closed ACL file at every start.
-fn config_volume(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Volume {
-    let items = [
+/// The configuration is read-only, because the fence needs the closed ACL file at every start. The kubelet writes a new certificate into
+/// the running pod.
+fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
+    let configuration = [
         (conf_key(plan.tls.is_some()), "redis.conf"),
         (&mounted_acl_key(auth, member), ACL_FILE),
         (&readiness_key(auth, member), READINESS_FILE),
     ];
-    secret_volume(CONFIG_VOLUME, plan.config_name(), &items)
+    let certificate = [CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|key| (key, key));
+    let mut volumes = vec![secret_volume(CONFIG_VOLUME, plan.config_name(), &configuration)];
+    volumes.extend(plan.tls.as_ref().map(|tls| secret_volume(TLS_VOLUME, tls.secret.clone(), &certificate)));
+    volumes
 }
 
 /// A volume with these keys of a Secret, each at its path.
@@ -242,17 +234,6 @@ fn secret_volume(name: &str, secret: String, items: &[(&str, &str)]) -> Volume {
     let items = Some(items.iter().map(item).collect());
     let source = SecretVolumeSource { secret_name: Some(secret), default_mode: Some(0o440), items, optional: None };
     Volume { name: name.into(), secret: Some(source), ..Volume::default() }
-}
-
-fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
-    let mut volumes = vec![config_volume(plan, auth, member)];
-    volumes.extend(plan.tls.as_ref().map(tls_volume));
-    volumes
-}
-
-/// The volume with the certificate. The kubelet writes new content of the Secret into the running pod.
-fn tls_volume(tls: &TlsPlan) -> Volume {
-    secret_volume(TLS_VOLUME, tls.secret.clone(), &[CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|key| (key, key)))
 }
 
 /// Prefers different nodes, because two members on one node fail together.
