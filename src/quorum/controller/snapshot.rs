@@ -182,8 +182,7 @@ impl Sources<'_> {
         let container = container.as_deref();
         facts::process(
             &Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container, record },
-            |name| self.sessions.nodes().identity(name),
-            |machine| self.sessions.nodes().is_shared(machine),
+            &self.sessions.nodes(),
         )
     }
 
@@ -203,8 +202,7 @@ impl Sources<'_> {
         let terminated = process.container_id.as_ref().is_some_and(has_ended);
         let node = process.node_name.as_deref().map(|name| self.sessions.nodes().facts(name)).unwrap_or_default();
         // Several nodes can share the recorded IDs now.
-        let is_shared = |machine: &_| self.sessions.nodes().is_shared(machine);
-        let identity = process.node.clone().map(|node| facts::with_unique_ids(node, is_shared));
+        let identity = process.node.clone().map(|node| self.sessions.nodes().with_unique_ids(node));
         let declared_dead = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str);
         let verdict = judge(
             Some(&Process { node: identity, ..process.clone() }),

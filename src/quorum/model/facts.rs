@@ -8,7 +8,6 @@ use kube::ResourceExt;
 use super::build::{ACL_FILE, CONFIG_VOLUME, REDIS_CONTAINER, TLS_VOLUME};
 use crate::evidence::obstacle::obstacle;
 use crate::evidence::{ContainerEvidence, container_state, is_unknown};
-use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Record, RunId};
 
 pub use nodes::{Nodes, ready_transition};
@@ -35,10 +34,9 @@ pub fn runs(pod: &Pod) -> bool {
 /// `refused`: for a member without a pod, the reply of the StatefulSet controller.
 pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: Option<&str>) -> Option<String> {
     let Some(pod) = pod else {
-        let why =
-            refused.map_or_else(|| "no pod exists".to_owned(), |why| format!("no pod exists, FailedCreate: {why}"));
+        let why = refused.map(|why| format!(", FailedCreate: {why}")).unwrap_or_default();
         return Some(format!(
-            "{why}. The StatefulSet tries again automatically. See: kubectl -n {namespace} describe sts {name}"
+            "no pod exists{why}. The StatefulSet tries again automatically. See: kubectl -n {namespace} describe sts {name}"
         ));
     };
     let (why, pod) = (obstacle(pod)?, pod.name_any());
@@ -103,13 +101,7 @@ pub enum ContainerReport {
 }
 
 /// The place of a process, and whether its pod shows its container.
-///
-/// `node` returns the identity of a node by its name. `is_shared` returns whether several nodes report the same IDs.
-pub fn process(
-    of: &Whereabouts<'_>,
-    node: impl Fn(&str) -> Option<NodeIdentity>,
-    is_shared: impl Fn(&Machine) -> bool,
-) -> (Process, ContainerReport) {
+pub fn process(of: &Whereabouts<'_>, nodes: &Nodes) -> (Process, ContainerReport) {
     let recorded =
         of.record.process.as_ref().filter(|process| process.run_id == *of.run_id && process.pod_uid == of.pod_uid);
     // A container of another process of the pod ended with that process.
@@ -136,12 +128,12 @@ pub fn process(
     let node_name = its_pod.and_then(node_name).or_else(|| recorded?.node_name.clone());
     // A recorded node stays, because another machine can take the name while the process still runs.
     let recorded_node = recorded.and_then(|recorded| recorded.node.clone());
-    let node = recorded_node.or_else(|| node(node_name.as_deref()?)).map(|node| with_unique_ids(node, is_shared));
+    let node = recorded_node.or_else(|| nodes.identity(node_name.as_deref()?));
     let process = Process {
         run_id: of.run_id.clone(),
         container_id: container.map(str::to_owned),
         node_name,
-        node,
+        node: node.map(|node| nodes.with_unique_ids(node)),
         pod_uid: of.pod_uid.to_owned(),
     };
     (process, report)
@@ -151,11 +143,6 @@ pub fn process(
 fn has_lost_a_container(pod: &Pod) -> bool {
     let last = redis_status(pod).and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
     last.is_some_and(is_unknown)
-}
-
-/// Drops IDs that several nodes report, because they identify nothing.
-pub fn with_unique_ids(node: NodeIdentity, is_shared: impl Fn(&Machine) -> bool) -> NodeIdentity {
-    NodeIdentity { machine: node.machine.filter(|machine| !is_shared(machine)), ..node }
 }
 
 /// The node of a pod.

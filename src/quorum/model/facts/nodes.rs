@@ -23,10 +23,6 @@ fn identity(node: &Node) -> NodeIdentity {
     NodeIdentity { uid: node.uid().unwrap_or_default(), machine }
 }
 
-fn is_ready(node: &Node) -> bool {
-    ready_since(node).is_some()
-}
-
 fn ready_since(node: &Node) -> Option<String> {
     let ready = evidence::readiness(node).filter(|ready| ready.status == "True")?;
     Some(ready.last_transition_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default())
@@ -72,13 +68,17 @@ impl NodeWatch {
         self.facts.present = Some(PresentNode { identity, ready_since, out_of_service: is_out_of_service(node) });
     }
 
-    fn deleted(&mut self, last: &Node) {
-        let identity = identity(last);
-        // The deletion of an earlier object proves nothing about the current one.
-        if self.facts.present.as_ref().is_some_and(|present| present.identity.uid == identity.uid) {
+    /// Drops the present object, if it is this one. The end of an earlier object proves nothing about the current one.
+    fn drop_present(&mut self, last: &NodeIdentity) {
+        if self.facts.present.as_ref().is_some_and(|present| present.identity.uid == last.uid) {
             (self.ready, self.facts.present) = (None, None);
         }
-        let (had_provider_id, was_ready) = (has_provider_id(last), is_ready(last));
+    }
+
+    fn deleted(&mut self, last: &Node) {
+        let identity = identity(last);
+        self.drop_present(&identity);
+        let (had_provider_id, was_ready) = (has_provider_id(last), ready_since(last).is_some());
         self.facts.deleted.push(DeletedNode { identity, had_provider_id, was_ready });
         let excess = self.facts.deleted.len().saturating_sub(REMEMBERED);
         self.facts.deleted.drain(..excess);
@@ -116,11 +116,7 @@ impl Nodes {
     ///
     /// Its last state was not observed, so it is no evidence.
     pub fn vanished(&mut self, last: &Node) -> bool {
-        self.change(last.name_any(), |watch| {
-            if watch.facts.present.as_ref().is_some_and(|present| Some(&present.identity.uid) == last.uid().as_ref()) {
-                (watch.ready, watch.facts.present) = (None, None);
-            }
-        })
+        self.change(last.name_any(), |watch| watch.drop_present(&identity(last)))
     }
 
     fn change(&mut self, name: String, change: impl FnOnce(&mut NodeWatch)) -> bool {
@@ -138,12 +134,12 @@ impl Nodes {
     /// The machine of the node with this name, without IDs that other nodes also report.
     pub fn identity(&self, name: &str) -> Option<NodeIdentity> {
         let present = self.by_name.get(name)?.facts.present.clone()?;
-        Some(super::with_unique_ids(present.identity, |machine| self.is_shared(machine)))
+        Some(self.with_unique_ids(present.identity))
     }
 
-    /// Whether several nodes have reported these IDs.
-    pub fn is_shared(&self, machine: &Machine) -> bool {
-        self.shared.contains(machine)
+    /// The identity without IDs that several nodes report, because they identify nothing.
+    pub fn with_unique_ids(&self, node: NodeIdentity) -> NodeIdentity {
+        NodeIdentity { machine: node.machine.filter(|machine| !self.shared.contains(machine)), ..node }
     }
 
     /// The transition since which the Ready time of a node counts.
@@ -234,15 +230,16 @@ mod tests {
         let mut nodes = Nodes::default();
         nodes.observe(&ready("n", "n1", "A"), at(1));
         nodes.observe(&ready("n", "n2", "A"), at(1));
-        let machine = nodes.identity("n").unwrap().machine.expect("it has only registered again");
+        let recorded = nodes.identity("n").unwrap();
+        assert!(recorded.machine.is_some(), "it has only registered again");
         assert!(nodes.observe(&ready("m", "m1", "A"), at(2)), "a member was possibly recorded with them");
-        assert!(nodes.is_shared(&machine));
+        assert_eq!(nodes.with_unique_ids(recorded.clone()).machine, None);
         for (name, uid) in [("n", "n2"), ("m", "m1")] {
             assert_eq!(nodes.identity(name), Some(NodeIdentity { uid: uid.into(), machine: None }));
         }
         // The IDs stay shared after the deletion of one node.
         nodes.deleted(&ready("m", "m1", "A"));
-        assert!(nodes.is_shared(&machine));
+        assert_eq!(nodes.with_unique_ids(recorded).machine, None);
         // A node without IDs has no machine.
         nodes.observe(&ready("k", "k1", ""), at(3));
         assert_eq!(nodes.identity("k"), Some(NodeIdentity { uid: "k1".into(), machine: None }));

@@ -1,6 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fence::predecessor::{Machine, NodeIdentity};
+use crate::time::Monotonic;
 
 fn pod(status: Value) -> Pod {
     let status = json!({"podIP": "10.0.0.7", "containerStatuses": [
@@ -22,25 +24,37 @@ fn terminated(id: &str) -> Value {
 }
 
 fn machine() -> NodeIdentity {
-    let machine = Machine { system_uuid: "s".into(), machine_id: "m".into() };
+    let machine = Machine { system_uuid: "m".into(), machine_id: "m".into() };
     NodeIdentity { uid: "n1".into(), machine: Some(machine) }
 }
 
-fn machine_named(name: &str) -> Option<NodeIdentity> {
-    (name == "node-c").then(machine)
+/// The history of these nodes, each with its name, its UID and its IDs.
+fn nodes(of: &[(&str, &str, &str)]) -> Nodes {
+    let mut nodes = Nodes::default();
+    for (name, uid, id) in of {
+        let info = json!({"systemUUID": id, "machineID": id, "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+            "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "", "operatingSystem": "", "osImage": ""});
+        let node = json!({"metadata": {"name": name, "uid": uid}, "status": {"nodeInfo": info}});
+        nodes.observe(&serde_json::from_value(node).unwrap(), Monotonic::default());
+    }
+    nodes
+}
+
+fn node_c() -> Nodes {
+    nodes(&[("node-c", "n1", "m")])
 }
 
 /// The place of process `run_id` in pod-1.
 fn located(run_id: &str, pods: [Option<&Pod>; 2], container: Option<&str>, record: &Record) -> Process {
     let whereabouts = Whereabouts { run_id: &RunId::new(run_id), pod_uid: "pod-1", pods, container, record };
-    process(&whereabouts, machine_named, |_| false).0
+    process(&whereabouts, &node_c()).0
 }
 
 /// Whether pod-1 shows the container of process `r`.
 fn report_of(pod: &Pod, container: Option<&str>, record: &Record) -> ContainerReport {
     let whereabouts =
         Whereabouts { run_id: &RunId::new("r"), pod_uid: "pod-1", pods: [Some(pod), None], container, record };
-    process(&whereabouts, machine_named, |_| false).1
+    process(&whereabouts, &node_c()).1
 }
 
 fn recorded(process: Process) -> Record {
@@ -68,11 +82,10 @@ fn a_process_whose_pod_is_gone_is_still_known_by_its_node() {
         container: Some("a"),
         record: &recorded(whole.clone()),
     };
-    let other = |_: &str| Some(NodeIdentity { uid: "n2".into(), machine: None });
-    assert_eq!(process(&of, other, |_| false).0.node, Some(machine()));
+    assert_eq!(process(&of, &nodes(&[("node-c", "n2", "")])).0.node, Some(machine()));
     // Several nodes have its IDs, so only the UID remains.
     let node = NodeIdentity { machine: None, ..machine() };
-    assert_eq!(process(&of, other, |_| true).0.node, Some(node));
+    assert_eq!(process(&of, &nodes(&[("a", "n3", "m"), ("b", "n4", "m")])).0.node, Some(node));
 }
 
 #[test]
