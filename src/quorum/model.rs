@@ -13,7 +13,6 @@ pub mod agreement;
 pub mod auth;
 pub mod blocked;
 pub mod build;
-pub mod condition;
 pub mod counters;
 pub mod effective;
 pub mod events;

@@ -1,8 +1,7 @@
 //! The condition QuorumAgrees: do all operators that share masters have the same list and maxTTL?
 
-use super::messages::QuorumMessage;
+use super::messages::{Condition, QuorumMessage};
 use crate::quorum::model::agreement::{Agreement, Sharing};
-use crate::quorum::model::condition::Condition;
 use crate::quorum::model::plan::Plan;
 use crate::time::Boottime;
 

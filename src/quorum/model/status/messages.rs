@@ -1,9 +1,10 @@
 //! Pure: the messages of a quorum's conditions.
 
-use crate::api::conditions::{CommonReason, QuorumCondition as Type, Status};
-use crate::api::{GoDuration, MilliTime};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::api::conditions::{CommonReason, QuorumCondition as Type, Status, set_condition};
+use crate::api::{GoDuration, MilliTime, RedisQuorumStatus};
 use crate::fence::clock::Step;
-use crate::quorum::model::condition::Condition;
 use crate::redis_member::Fingerprint;
 
 messages! {
@@ -112,6 +113,27 @@ impl QuorumMessage {
     pub fn condition(&self) -> Condition {
         let (type_, holds, reason) = self.means();
         Condition { type_, holds, reason, message: self.to_string() }
+    }
+}
+
+/// The content of one condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The condition.
+    pub type_: Type,
+    /// Whether it holds.
+    pub holds: Status,
+    /// The reason.
+    pub reason: CommonReason,
+    /// The message for users.
+    pub message: String,
+}
+
+impl Condition {
+    /// Sets it in the status.
+    pub fn set(self, status: &mut RedisQuorumStatus, generation: Option<i64>, now: Timestamp) {
+        let Self { type_, holds, reason, message } = self;
+        set_condition(&mut status.conditions, type_, holds, reason, message, (generation, now));
     }
 }
 

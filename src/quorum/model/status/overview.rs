@@ -3,10 +3,9 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::admitted_of;
-use super::messages::{MemberWaits, QuorumMessage};
+use super::messages::{Condition, MemberWaits, QuorumMessage};
 use crate::api::conditions::{CommonReason, QuorumCondition, Status};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
-use crate::quorum::model::condition::Condition;
 use crate::quorum::model::lists::{Lists, majority};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::rollout::Progress;
@@ -129,19 +128,17 @@ fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -
     let all = |_: &MemberStatus| true;
     let settled = status.members.iter().all(|member| member.state == MemberState::Admitted);
     let waiting = (!settled).then(|| waiting_for(status, all));
-    let joined = |texts: [Option<&String>; 3]| texts.into_iter().flatten().cloned().collect::<Vec<_>>().join("; ");
+    let change = overview.change.as_ref().filter(|_| !lists.is_settled());
     let update = overview.rollout.as_ref().map(|Progress { message, .. }| message);
-    let doing = || joined([update, waiting.as_ref(), None]);
-    let message = match (&overview.rollout, &overview.rotation) {
-        _ if !lists.is_settled() => {
-            QuorumMessage::MembersChanging { doing: joined([overview.change.as_ref(), update, waiting.as_ref()]) }
-        }
-        (Some(Progress { paused: true, .. }), _) if settled => QuorumMessage::RolloutPausedAlone { doing: doing() },
-        (Some(Progress { paused: true, .. }), _) => QuorumMessage::RolloutPaused { doing: doing() },
-        (Some(_), _) => QuorumMessage::Updating { doing: doing() },
+    let doing = [change, update, waiting.as_ref()].into_iter().flatten().cloned().collect::<Vec<_>>().join("; ");
+    let message = match (overview.rollout.as_ref().map(|rollout| rollout.paused), &overview.rotation) {
+        _ if !lists.is_settled() => QuorumMessage::MembersChanging { doing },
+        (Some(true), _) if settled => QuorumMessage::RolloutPausedAlone { doing },
+        (Some(true), _) => QuorumMessage::RolloutPaused { doing },
+        (Some(false), _) => QuorumMessage::Updating { doing },
         (None, _) if !settled => {
-            let (reason, message) = (waiting_reason(status, all), waiting_for(status, all));
-            return Condition { type_: QuorumCondition::Progressing, holds: Status::True, reason, message };
+            let (type_, reason) = (QuorumCondition::Progressing, waiting_reason(status, all));
+            return Condition { type_, holds: Status::True, reason, message: doing };
         }
         (None, Some(rotation)) => QuorumMessage::Rotating { doing: rotation.clone() },
         (None, None) => QuorumMessage::Settled,

@@ -4,7 +4,6 @@ use serde_json::json;
 use super::*;
 use crate::api::RedisQuorum;
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
-use crate::quorum::model::condition::Condition;
 use crate::quorum::model::lists::wanted;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::rollout::Progress;

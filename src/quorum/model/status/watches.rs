@@ -57,11 +57,9 @@ pub fn watch_conditions(status: &mut RedisQuorumStatus, watched: &Watched, gener
 
 fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> QuorumMessage {
     let size = |name: &str| clocks.stepped.iter().find(|(stepped, _)| stepped == name).map(|(_, step)| step);
-    let is_out = |name: &str| {
-        status.members.iter().any(|member| member.name == name && member.reason == Some(FenceReason::ClockJump))
-    };
     // The members that an earlier leader fenced are known from the status only.
-    let named = status.members.iter().filter(|member| is_out(&member.name) || size(&member.name).is_some());
+    let is_out = |member: &&MemberStatus| member.reason == Some(FenceReason::ClockJump) || size(&member.name).is_some();
+    let named = status.members.iter().filter(is_out);
     let texts: Vec<String> = named
         .map(|MemberStatus { name: member, pod_name, .. }| {
             let by = size(member).map_or_else(String::new, |step| format!(" by {step}"));
