@@ -66,7 +66,7 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, E
             obstacle(refused);
             return Ok(auth);
         }
-        SecretsStep::AwaitCopy { until } => {
+        SecretsStep::AwaitCopy(until) => {
             return refuse(sources, &Problem::PasswordsGone { secret: plan.auth_name() }, until.since(now)).await;
         }
         SecretsStep::AwaitPerson => {

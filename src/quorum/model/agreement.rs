@@ -124,13 +124,11 @@ impl Agreement {
 
     /// Sets our claim. `None` until the settings are known from which the fences follow.
     pub fn set_claim(&mut self, claim: Option<Claim>) {
-        let holds = |is_so: fn(&Claim, &Claim) -> bool| {
-            self.claim.as_ref().zip(claim.as_ref()).is_some_and(|(old, new)| is_so(old, new))
-        };
-        if !holds(|old, new| old.list == new.list) {
+        let both = self.claim.as_ref().zip(claim.as_ref());
+        if both.is_none_or(|(old, new)| old.list != new.list) {
             self.joined_until = None;
         }
-        if !holds(Claim::is_same) {
+        if both.is_none_or(|(old, new)| !old.is_same(new)) {
             self.masters.values_mut().for_each(|master| master.last = None);
         }
         self.claim = claim;

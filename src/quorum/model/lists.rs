@@ -70,7 +70,7 @@ impl Lists {
 
     /// Whether no change is in progress.
     pub fn is_settled(&self) -> bool {
-        !self.is_joint() && set(&self.voters) == set(&self.wanted)
+        !self.is_joint() && BTreeSet::from_iter(&self.voters) == BTreeSet::from_iter(&self.wanted)
     }
 
     /// Whether the votes of this member count.
@@ -192,10 +192,6 @@ pub fn majority(list: &[String]) -> usize {
 /// The smallest number of members that always includes a member of every majority.
 pub fn meets_every_majority(list: &[String]) -> usize {
     list.len() - majority(list) + 1
-}
-
-fn set(list: &[String]) -> BTreeSet<&str> {
-    list.iter().map(String::as_str).collect()
 }
 
 /// The names of the members in the specification.

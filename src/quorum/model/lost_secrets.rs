@@ -59,11 +59,8 @@ pub enum SecretsStep {
     WriteBack(Auth),
     /// Make the quorum's first secrets.
     MakeFirst,
-    /// Publish the loss. Until the end of the wait another replica can write its copy back.
-    AwaitCopy {
-        /// The end of the wait.
-        until: Monotonic,
-    },
+    /// Publish the loss. Until this time another replica can write its copy back.
+    AwaitCopy(Monotonic),
     /// Make secrets that replace the lost ones.
     MakeAnew,
     /// An administrator must check the existing Secret.
@@ -85,7 +82,7 @@ pub fn decide(input: &Input<'_>) -> SecretsStep {
         (Found::Nothing, None) if !input.has_members => SecretsStep::MakeFirst,
         (Found::Nothing, None) => {
             let until = input.missing_since.unwrap_or(input.now) + COPY_WITHIN;
-            if input.now < until { SecretsStep::AwaitCopy { until } } else { SecretsStep::MakeAnew }
+            if input.now < until { SecretsStep::AwaitCopy(until) } else { SecretsStep::MakeAnew }
         }
     }
 }
@@ -144,8 +141,8 @@ mod tests {
     #[test]
     fn they_are_made_anew_when_no_replica_has_come_forward() {
         assert_eq!(step(&Found::Nothing, None, false, None, 5), SecretsStep::MakeFirst);
-        assert_eq!(step(&Found::Nothing, None, true, None, 5), SecretsStep::AwaitCopy { until: at(15) });
-        assert_eq!(step(&Found::Nothing, None, true, Some(5), 14), SecretsStep::AwaitCopy { until: at(15) });
+        assert_eq!(step(&Found::Nothing, None, true, None, 5), SecretsStep::AwaitCopy(at(15)));
+        assert_eq!(step(&Found::Nothing, None, true, Some(5), 14), SecretsStep::AwaitCopy(at(15)));
         assert_eq!(step(&Found::Nothing, None, true, Some(5), 15), SecretsStep::MakeAnew);
     }
 

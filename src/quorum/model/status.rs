@@ -11,7 +11,7 @@ use crate::api::{MemberState, MemberStatus, RedisQuorumStatus};
 
 pub use agreement::quorum_agrees;
 pub use external::{has_forgotten, memory, merged, unfit};
-pub use messages::{MemberWaits, QuorumMessage};
+pub use messages::{Condition, MemberWaits, QuorumMessage};
 pub use overview::{Overview, conditions, refused};
 pub use watches::{ClockReport, Keys, Watched, watch_conditions};
 

@@ -6,9 +6,6 @@ use super::Certificate;
 use crate::quorum::model::status::{MemberWaits, QuorumMessage};
 use crate::redis_member::Fingerprint;
 
-/// The maximum number of named members that do not serve the certificate.
-const NAMED: usize = 9;
-
 /// The state of TLS at one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -28,7 +25,7 @@ pub fn report(certificate: &Result<Certificate, String>, members: &[Served]) -> 
         Ok(certificate) => certificate,
         Err(problem) => return QuorumMessage::CertificateInvalid { problem: problem.clone() },
     };
-    let waits = members.iter().filter_map(|member| awaited(member, certificate)).take(NAMED);
+    let waits = members.iter().filter_map(|member| awaited(member, certificate));
     let waits: Vec<String> = waits.map(|waits| waits.to_string()).collect();
     if waits.is_empty() {
         let until = Timestamp::from_second(certificate.span.not_after).map(|at| at.to_string()).unwrap_or_default();
