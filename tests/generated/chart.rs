@@ -6,7 +6,7 @@ use redlock_operator::{
     api,
     quorum::model::{
         auth::Auth,
-        build::{OperatorPods, Transport, build},
+        build::{Transport, build, operator_pods},
         plan,
     },
 };
@@ -393,7 +393,7 @@ fn members() -> Vec<Value> {
         let (plan, auth) = (plan::validate(&quorum).unwrap(), Auth::from_seed(&[9; 32]).unwrap());
         let labels =
             [("app.kubernetes.io/name", "redlock-operator")].map(|(key, value)| (key.into(), value.into())).into();
-        let mut objects = build(&plan, &auth, &OperatorPods::new("redlock-system", &labels), &Transport::default());
+        let mut objects = build(&plan, &auth, operator_pods("redlock-system", &labels), &Transport::default());
         // The contents must not be in a file, and no rule checks them.
         objects.config.data = None;
         objects.clients.iter_mut().for_each(|secret| secret.data = None);

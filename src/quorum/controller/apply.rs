@@ -12,7 +12,7 @@ use super::owned::keep;
 use super::{clients, copies};
 use crate::api::QUORUM_LABEL;
 use crate::api::requests::{Namespaced, is_ours};
-use crate::quorum::model::build::{Objects, OperatorPods, Transport, build};
+use crate::quorum::model::build::{Objects, Transport, build, operator_pods};
 use crate::quorum::model::expose::SUFFIX;
 use crate::quorum::model::problems::Problem;
 use crate::runtime::cache::{Cache, Kind};
@@ -22,8 +22,8 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied,
     let (replica, pods) = (&observer.context.replica, &observer.context.pods);
     let memory = observer.memory;
     let labels = pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
-    let operator = OperatorPods::new(&replica.namespace, &labels.unwrap_or_default());
-    let mut objects = build(observer.plan, observer.auth, &operator, &tls.transport);
+    let operators = operator_pods(&replica.namespace, &labels.unwrap_or_default());
+    let mut objects = build(observer.plan, observer.auth, operators, &tls.transport);
     let without_certificate = tls.obstacle();
     if without_certificate.is_some() {
         // A new pod could not start, or the operator could not connect to it.

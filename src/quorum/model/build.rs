@@ -2,10 +2,8 @@
 //! upgrade of the operator alone changes no pod template.
 
 mod config;
-mod disruption;
-mod network_policy;
+mod network;
 mod secret;
-mod service;
 mod stateful_set;
 
 use std::collections::BTreeMap;
@@ -13,9 +11,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer};
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::auth::Auth;
 use super::expose::Address;
@@ -23,7 +22,7 @@ use super::plan::{ClientPlan, MemberPlan, Plan};
 use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 
 pub use config::{TLS_DIRECTORY, max_memory, memory_settings, mounted_acl_key, redis_conf, users_acl};
-pub use network_policy::OperatorPods;
+pub use network::operator_pods;
 pub use secret::{auth_secret, certificate_data, client_secret, own_secret};
 pub use stateful_set::{ACL_FILE, CONFIG_VOLUME, TLS_VOLUME};
 
@@ -61,13 +60,13 @@ pub struct Objects {
 }
 
 /// Builds all objects of a quorum.
-pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Transport) -> Objects {
+pub fn build(plan: &Plan, auth: &Auth, operators: NetworkPolicyPeer, transport: &Transport) -> Objects {
     let has_members = !plan.members.is_empty();
     Objects {
         config: config::config_secret(plan, auth, transport),
         services: services(plan),
-        disruption_budget: has_members.then(|| disruption::budget(plan)),
-        network_policy: has_members.then(|| network_policy::policy(plan, operator)),
+        disruption_budget: has_members.then(|| disruption_budget(plan)),
+        network_policy: has_members.then(|| network::policy(plan, operators)),
         clients: plan
             .clients
             .iter()
@@ -78,9 +77,42 @@ pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Tran
 }
 
 fn services(plan: &Plan) -> Vec<Service> {
-    let headless = plan.members.iter().map(|member| service::headless(plan, member));
+    let headless = plan.members.iter().map(|member| network::headless(plan, member));
     let exposed = plan.expose.iter().flat_map(|expose| plan.members.iter().map(move |member| (expose, member)));
-    headless.chain(exposed.map(|(expose, member)| service::external(plan, expose, member))).collect()
+    headless.chain(exposed.map(|(expose, member)| network::exposed(plan, expose, member))).collect()
+}
+
+/// Allows at most one absent member.
+///
+/// Readiness follows admission, so a fenced member counts as absent already.
+///
+/// Members that join or leave have no vote to lose, so the budget does not cover them.
+///
+/// `AlwaysAllow` is set because a member that is not ready has no vote to lose, so its eviction only restarts its wait. With the other
+/// policy, members that can never become ready (a bad image, a dead node) would block every drain.
+///
+/// Extra containers can make the pod of a voting member unready, so with them the other policy applies.
+fn disruption_budget(plan: &Plan) -> PodDisruptionBudget {
+    let names = plan.members.iter().map(|member| member.name.clone());
+    let voters = LabelSelectorRequirement {
+        key: MEMBER_LABEL.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(names.filter(|name| plan.lists.counts(name)).collect()),
+    };
+    let unready = if plan.pod.extra_containers.is_empty() { "AlwaysAllow" } else { "IfHealthyBudget" };
+    PodDisruptionBudget {
+        metadata: owned(plan, plan.name.clone(), quorum_labels(plan)),
+        spec: Some(PodDisruptionBudgetSpec {
+            max_unavailable: Some(IntOrString::Int(1)),
+            selector: Some(LabelSelector {
+                match_labels: Some(quorum_selector(plan)),
+                match_expressions: Some(vec![voters]),
+            }),
+            unhealthy_pod_eviction_policy: Some(unready.into()),
+            ..PodDisruptionBudgetSpec::default()
+        }),
+        status: None,
+    }
 }
 
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";

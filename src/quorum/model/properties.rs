@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::auth::Auth;
-use super::build::{OperatorPods, Transport, build};
+use super::build::{Transport, build, operator_pods};
 use super::record::{Stamps, publish, record_of};
 use super::{effective, plan, users};
 use crate::api::RedisQuorum;
@@ -20,7 +20,7 @@ proptest! {
     fn any_quorum_is_judged(value in prop_oneof![object("RedisQuorum"), accepted("RedisQuorum", 0.4)], held: bool, now in 0..1_u64 << 40) {
         let Ok(mut quorum) = serde_json::from_value::<RedisQuorum>(value) else { return Ok(()) };
         if let Ok(plan) = plan::validate(&quorum) {
-            let _objects = build(&plan, &Auth::random(), &OperatorPods::new("operator", &BTreeMap::new()), &Transport::default());
+            let _objects = build(&plan, &Auth::random(), operator_pods("operator", &BTreeMap::new()), &Transport::default());
             prop_assert!([1, 3, 5, 7, 9].contains(&plan.lists.wanted.len()));
         }
         let _all = (users::voting_users(&quorum, "fuzz-0"), effective::settings(&quorum), effective::clock_rule(&quorum));

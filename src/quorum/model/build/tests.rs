@@ -28,7 +28,7 @@ fn build(plan: &Plan, auth: &Auth) -> Objects {
     let labels =
         [("app.kubernetes.io/name", "redlock"), ("app.kubernetes.io/version", "7"), ("pod-template-hash", "1")];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-    super::build(plan, auth, &OperatorPods::new("control", &labels), &Transport::default())
+    super::build(plan, auth, operator_pods("control", &labels), &Transport::default())
 }
 
 fn auth() -> Auth {
@@ -273,7 +273,7 @@ fn an_exposed_member_has_its_own_service_open_to_all_peers() {
     let plan = plan(spec);
     let addresses = vec![plan.expose.as_ref().unwrap().given(0, None), None, None];
     let transport = Transport { tls: vec![true; 3], authorities: None, addresses };
-    let objects = super::build(&plan, &auth(), &OperatorPods::default(), &transport);
+    let objects = super::build(&plan, &auth(), NetworkPolicyPeer::default(), &transport);
     assert_eq!(names(&objects.services)[3..], ["blue-0-external", "blue-1-external", "blue-2-external"]);
     let service = objects.services[4].clone();
     let spec = service.spec.unwrap();

@@ -145,7 +145,7 @@ fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
     let policy = super::super::build(
         &plan(json!({})),
         &auth(),
-        &OperatorPods::new("control", &BTreeMap::new()),
+        operator_pods("control", &BTreeMap::new()),
         &Transport::default(),
     )
     .network_policy

@@ -80,7 +80,7 @@ fn tls_is_another_pod_template_and_another_configuration() {
         plan(json!({"tls": {"mode": "Managed"}, "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]}));
     let transport =
         Transport { tls: vec![true, false, true], authorities: Some("authorities".into()), addresses: Vec::new() };
-    let objects = super::super::build(&tls, &auth(), &OperatorPods::default(), &transport);
+    let objects = super::super::build(&tls, &auth(), NetworkPolicyPeer::default(), &transport);
     let pod = pod_spec(&objects.stateful_sets[1]);
     let volumes = pod.volumes.clone().unwrap();
     let secret = |name: &str| volumes.iter().find(|volume| volume.name == name).and_then(|v| v.secret.clone()).unwrap();
