@@ -73,8 +73,6 @@ pub enum Sharing {
 /// One external member.
 #[derive(Clone, Debug, Default)]
 struct SharedMaster {
-    /// Whether it is in the claimed list. Our claim on other masters expires.
-    claimed: bool,
     /// Whether its record was read, or an attempt to read it failed.
     tried: bool,
     /// The process that the status admits.
@@ -114,11 +112,8 @@ pub struct Agreement {
 impl Agreement {
     /// Sets the claimed list and all external members. The data of remaining members is kept.
     pub fn set_members(&mut self, list: Vec<MemberName>, external: impl IntoIterator<Item = MemberName>, paused: bool) {
-        let mut former = std::mem::take(&mut self.masters);
-        for name in external {
-            let master = former.remove(&name).unwrap_or_default();
-            self.masters.insert(name.clone(), SharedMaster { claimed: list.contains(&name), ..master });
-        }
+        let kept = |name: MemberName| (name.clone(), self.masters.remove(&name).unwrap_or_default());
+        self.masters = external.into_iter().map(kept).collect();
         (self.list, self.paused) = (list, paused);
     }
 
@@ -146,7 +141,7 @@ impl Agreement {
     /// A new operator claims only on a process that has waited for its admission. By then an earlier operator has renewed its own
     /// claim, which the process lost at its start. No claim is made until every other member has a reading or a failed attempt.
     pub fn question(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> Option<(Claim, bool)> {
-        let master = self.masters.get(member).filter(|master| master.claimed)?;
+        let master = self.masters.get(member).filter(|_| self.list.contains(member))?;
         let claim = self.claim.clone()?;
         let (is_admitted, is_joined) = (master.admitted.as_ref() == Some(run_id), self.is_joined(now));
         // `joined` is read from admitted processes only.
@@ -222,7 +217,10 @@ impl Agreement {
     /// They count on the operator's own members, and on members that hold our claim.
     pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let Some(master) = self.masters.get(member) else { return true };
-        master.last.as_ref().is_some_and(|last| last.run_id == *run_id && master.claimed && last.stands(now))
+        master
+            .last
+            .as_ref()
+            .is_some_and(|last| last.run_id == *run_id && self.list.contains(member) && last.stands(now))
     }
 
     /// Whether a majority of the list has an admitted process with such a record, by a fresh reading.
@@ -285,8 +283,9 @@ impl Agreement {
         by_uid.into_values().cloned().collect()
     }
 
+    /// The external members in the claimed list. Our claim on other masters expires.
     fn claimed(&self) -> impl Iterator<Item = (&MemberName, &SharedMaster)> {
-        self.masters.iter().filter(|(_, master)| master.claimed)
+        self.masters.iter().filter(|(name, _)| self.list.contains(name))
     }
 
     fn live(&self, now: Boottime) -> impl Iterator<Item = &OtherClaim> {
