@@ -9,18 +9,13 @@ use crate::redis_member::Observation;
 /// It could lose data while it runs. Or it is also the process of another member, and would have two votes.
 pub fn unfit(members: &[MemberStatus], name: &str, observation: Option<&Observation>) -> Option<String> {
     let observation = observation?;
-    let twin = || twin_of(members, name, observation.run_id.as_str());
-    let twin = || Some(Unfit::Twin { twin: twin()?.to_owned() });
-    unfit_process(observation).or_else(twin).map(|unfit| unfit.to_string())
-}
-
-fn unfit_process(observation: &Observation) -> Option<Unfit> {
-    match observation.maxmemory_policy.as_str() {
-        _ if !observation.is_master => Some(Unfit::Replica),
-        _ if ["cluster", "sentinel"].contains(&observation.mode.as_str()) => Some(Unfit::Cluster),
-        "" | "noeviction" => None,
-        _ => Some(Unfit::Evicts),
-    }
+    let unfit = match observation.maxmemory_policy.as_str() {
+        _ if !observation.is_master => Unfit::Replica,
+        _ if ["cluster", "sentinel"].contains(&observation.mode.as_str()) => Unfit::Cluster,
+        "" | "noeviction" => Unfit::Twin { twin: twin_of(members, name, observation.run_id.as_str())?.to_owned() },
+        _ => Unfit::Evicts,
+    };
+    Some(unfit.to_string())
 }
 
 /// The member for which this process already votes.
