@@ -147,14 +147,13 @@ fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -
 }
 
 fn clients_ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
+    let blocked = &overview.blocked_clients;
     let busy = status.members.iter().filter(|member| member.reason == Some(FenceReason::Busy));
     let busy: Vec<_> = busy.map(|member| MemberWaits::Busy { member: member.name.clone() }.to_string()).collect();
     let message = match () {
         () if lists.is_joint() => QuorumMessage::ClientsWait,
         () if !busy.is_empty() => QuorumMessage::ClientMisbehaves { clients: busy.join("; ") },
-        () if !overview.blocked_clients.is_empty() => {
-            QuorumMessage::ClientBlocked { blocked: overview.blocked_clients.join("; ") }
-        }
+        () if !blocked.is_empty() => QuorumMessage::ClientBlocked { blocked: blocked.join("; ") },
         () => QuorumMessage::ClientsReady,
     };
     message.condition()
@@ -174,22 +173,21 @@ fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -
 
 fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> String {
     let waits = status.members.iter().filter(|member| is_meant(member)).filter_map(|member| {
-        let (name, why) = (member.name.clone(), member.message.clone());
-        let waits = match (member.state, member.rejoin_at, why) {
+        let (state, reason, rejoin_at) = (member.state, member.reason, member.rejoin_at);
+        let (member, why) = (member.name.clone(), member.message.clone());
+        let waits = match (state, rejoin_at, why) {
             (MemberState::Admitted, ..) => return None,
-            _ if member.reason == Some(FenceReason::Leaving) => MemberWaits::Leaves { member: name },
-            (MemberState::Starting | MemberState::Unreachable, _, Some(why)) => {
-                MemberWaits::SilentFor { member: name, why }
-            }
-            (MemberState::Pending, _, Some(why)) => MemberWaits::NoPodFor { member: name, why },
-            (MemberState::Pending, ..) => MemberWaits::NoPod { member: name },
-            (MemberState::Starting, ..) => MemberWaits::Starting { member: name },
-            (MemberState::Unreachable, ..) => MemberWaits::Silent { member: name },
+            _ if reason == Some(FenceReason::Leaving) => MemberWaits::Leaves { member },
+            (MemberState::Starting | MemberState::Unreachable, _, Some(why)) => MemberWaits::SilentFor { member, why },
+            (MemberState::Pending, _, Some(why)) => MemberWaits::NoPodFor { member, why },
+            (MemberState::Pending, ..) => MemberWaits::NoPod { member },
+            (MemberState::Starting, ..) => MemberWaits::Starting { member },
+            (MemberState::Unreachable, ..) => MemberWaits::Silent { member },
             // This is the obstacle of an external member. Time does not remove it.
-            (MemberState::Fenced, Some(_), Some(why)) => MemberWaits::FencedFor { member: name, why },
-            (MemberState::Fenced, Some(at), None) => MemberWaits::FencedUntil { member: name, at },
+            (MemberState::Fenced, Some(_), Some(why)) => MemberWaits::FencedFor { member, why },
+            (MemberState::Fenced, Some(at), None) => MemberWaits::FencedUntil { member, at },
             (MemberState::Fenced, None, Some(why)) => MemberWaits::Record { why },
-            (MemberState::Fenced, None, None) => MemberWaits::Fenced { member: name },
+            (MemberState::Fenced, None, None) => MemberWaits::Fenced { member },
         };
         Some(waits.to_string())
     });
