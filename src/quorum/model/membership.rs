@@ -38,14 +38,11 @@ pub fn users_since(quorum: &RedisQuorum, name: &str, lists: &Lists) -> i64 {
 /// On an external master the record on the process refuses those users. A new process has lost the record. But a replica that still
 /// has the previous epoch has not admitted that process. A master that joins has no such votes.
 pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
+    let is_external = quorum.member(name).is_some_and(|member| member.external.is_some());
     users_since(quorum, name, lists) >= lists.epoch
         || record_named(quorum, name).may_be_open().is_none()
         || is_declared_dead(quorum, name)
-        || (is_external(quorum, name) && !lists.token_list().iter().any(|member| member == name))
-}
-
-fn is_external(quorum: &RedisQuorum, name: &str) -> bool {
-    quorum.member(name).is_some_and(|member| member.external.is_some())
+        || (is_external && !lists.token_list().iter().any(|member| member == name))
 }
 
 /// Whether an administrator declared the process of this external member dead, by its `run_id`.

@@ -4,7 +4,6 @@ mod external;
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
@@ -255,11 +254,8 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         return Err(Invalid::Range("clockDrift.ppm"));
     }
     // Redis without a limit would be killed when the memory is full, and lose every lock.
-    let limits =
-        spec.pod.as_ref().and_then(|pod| pod.resources.as_ref()).and_then(|resources| resources.limits.as_ref());
-    let memory = limits.and_then(|limits| limits.get("memory"));
-    let is_enough = |memory: &Quantity| bytes(memory).is_some_and(|bytes| bytes >= LEAST_MEMORY);
-    if let Some(memory) = memory.filter(|memory| !is_enough(memory)) {
+    let memory = || spec.pod.as_ref()?.resources.as_ref()?.limits.as_ref()?.get("memory");
+    if let Some(memory) = memory().filter(|memory| bytes(memory).is_none_or(|bytes| bytes < LEAST_MEMORY)) {
         return Err(Invalid::Memory(memory.0.clone()));
     }
     // While the last external members leave, the operator cannot make users on them.

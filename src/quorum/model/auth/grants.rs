@@ -28,15 +28,13 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    fn is_for(&self, client: &ClientPlan) -> bool {
-        self.namespace == client.namespace
-            && self.key_prefix == client.key_prefix.as_str()
-            && self.access == client.access
+    fn new(client: &ClientPlan, salt: [u8; SALT_BYTES]) -> Self {
+        let key_prefix = client.key_prefix.as_str().to_owned();
+        Self { namespace: client.namespace.clone(), key_prefix, access: client.access, salt }
     }
 
-    fn new(client: &ClientPlan) -> Self {
-        let key_prefix = client.key_prefix.as_str().to_owned();
-        Self { namespace: client.namespace.clone(), key_prefix, access: client.access, salt: rand::random() }
+    fn is_for(&self, client: &ClientPlan) -> bool {
+        *self == Self::new(client, self.salt)
     }
 }
 
@@ -52,7 +50,7 @@ impl Auth {
     pub fn granting(&self, clients: &[ClientPlan]) -> Option<Self> {
         let grant = |client: &ClientPlan| {
             let same = self.passwords.grants.get(&client.name).filter(|grant| grant.is_for(client)).cloned();
-            same.unwrap_or_else(|| Grant::new(client))
+            same.unwrap_or_else(|| Grant::new(client, rand::random()))
         };
         let grants: Grants = clients.iter().map(|client| (client.name.clone(), grant(client))).collect();
         let changes = self.passwords.grants != grants;
