@@ -165,11 +165,7 @@ impl Agreement {
         let asked_now = self.claim.as_ref().is_some_and(|now| now.is_same(claim));
         let Some(master) = self.masters.get_mut(member).filter(|_| asked_now) else { return false };
         let same_process = master.last.as_ref().is_some_and(|last| last.run_id == *run_id);
-        if same_process {
-            master.others.clear();
-        } else {
-            master.others.retain(|_, (_, until)| *until > now);
-        }
+        master.others.retain(|_, (_, until)| !same_process && *until > now);
         for other in &state.others {
             // The end is stored separately, so that the same claim is equal at every reading.
             let recorded = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);
@@ -217,10 +213,7 @@ impl Agreement {
     /// They count on the operator's own members, and on members that hold our claim.
     pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let Some(master) = self.masters.get(member) else { return true };
-        master
-            .last
-            .as_ref()
-            .is_some_and(|last| last.run_id == *run_id && self.list.contains(member) && last.stands(now))
+        self.list.contains(member) && master.fresh(now).is_some_and(|last| last.kept && last.run_id == *run_id)
     }
 
     /// Whether a majority of the list has an admitted process with such a record, by a fresh reading.
@@ -229,8 +222,7 @@ impl Agreement {
     fn on_majority(&self, now: Boottime, is_such: impl Fn(&Reading) -> bool) -> bool {
         let has = |name: &&MemberName| {
             let Some(master) = self.masters.get(*name) else { return true };
-            let last = master.last.as_ref().filter(|last| last.is_fresh(now));
-            last.is_some_and(|last| master.admitted.as_ref() == Some(&last.run_id) && is_such(last))
+            master.fresh(now).is_some_and(|last| master.admitted.as_ref() == Some(&last.run_id) && is_such(last))
         };
         self.is_shared() && self.list.iter().filter(has).count() > self.list.len() / 2
     }
@@ -245,20 +237,16 @@ impl Agreement {
 
     /// The state of the agreement for users.
     pub fn sharing(&self, now: Boottime) -> Sharing {
-        if let Some(conflict) = self.conflict(now) {
-            return Sharing::Conflict(conflict);
+        match self.conflict(now) {
+            Some(conflict) => Sharing::Conflict(conflict),
+            None if self.paused => Sharing::Paused,
+            None if !self.is_shared() => Sharing::NotShared,
+            None if self.is_joined(now) => Sharing::Agreed(self.others(now)),
+            None => {
+                let open = self.claimed().filter(|(_, master)| !master.stands(now));
+                Sharing::Joining(open.map(|(name, _)| name.clone()).collect())
+            }
         }
-        if self.paused {
-            return Sharing::Paused;
-        }
-        if !self.is_shared() {
-            return Sharing::NotShared;
-        }
-        if !self.is_joined(now) {
-            let open = self.claimed().filter(|(_, master)| !master.stands(now));
-            return Sharing::Joining(open.map(|(name, _)| name.clone()).collect());
-        }
-        Sharing::Agreed(self.others(now))
     }
 
     /// Why the record of a member could not be read at the last attempt.
@@ -314,18 +302,13 @@ impl Agreement {
 }
 
 impl SharedMaster {
-    fn stands(&self, now: Boottime) -> bool {
-        self.last.as_ref().is_some_and(|last| last.stands(now))
-    }
-}
-
-impl Reading {
-    fn stands(&self, now: Boottime) -> bool {
-        self.kept && self.is_fresh(now)
+    /// The last reading, while it is fresh.
+    fn fresh(&self, now: Boottime) -> Option<&Reading> {
+        self.last.as_ref().filter(|last| now.since(last.at) <= FRESH)
     }
 
-    fn is_fresh(&self, now: Boottime) -> bool {
-        now.since(self.at) <= FRESH
+    fn stands(&self, now: Boottime) -> bool {
+        self.fresh(now).is_some_and(|last| last.kept)
     }
 }
 
