@@ -79,8 +79,7 @@ impl Auth {
     ///
     /// `now` is Unix time. It must be later than the times of earlier replacements.
     pub fn replacement(now: UnixMillis) -> Self {
-        let passwords = Passwords { made_anew: now.0.max(1), ..Passwords::default() };
-        Self { seed: rand::random(), passwords }
+        Self { passwords: Passwords { made_anew: now.0.max(1), ..Passwords::default() }, ..Self::random() }
     }
 
     /// A public name of these secrets.

@@ -62,16 +62,13 @@ pub struct Objects {
 /// Builds all objects of a quorum.
 pub fn build(plan: &Plan, auth: &Auth, operators: NetworkPolicyPeer, transport: &Transport) -> Objects {
     let has_members = !plan.members.is_empty();
+    let client = |client| client_secret(plan, auth, transport, client, &plan.namespace);
     Objects {
         config: config::config_secret(plan, auth, transport),
         services: services(plan),
         disruption_budget: has_members.then(|| disruption_budget(plan)),
         network_policy: has_members.then(|| network::policy(plan, operators)),
-        clients: plan
-            .clients
-            .iter()
-            .map(|client| secret::client_secret(plan, auth, transport, client, &plan.namespace))
-            .collect(),
+        clients: plan.clients.iter().map(client).collect(),
         stateful_sets: plan.members.iter().map(|member| stateful_set::member(plan, auth, member)).collect(),
     }
 }
@@ -104,10 +101,7 @@ fn disruption_budget(plan: &Plan) -> PodDisruptionBudget {
         metadata: owned(plan, plan.name.clone(), quorum_labels(plan)),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
-            selector: Some(LabelSelector {
-                match_labels: Some(quorum_selector(plan)),
-                match_expressions: Some(vec![voters]),
-            }),
+            selector: Some(LabelSelector { match_expressions: Some(vec![voters]), ..selector(quorum_selector(plan)) }),
             unhealthy_pod_eviction_policy: Some(unready.into()),
             ..PodDisruptionBudgetSpec::default()
         }),

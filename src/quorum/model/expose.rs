@@ -110,11 +110,6 @@ impl ExposePlan {
         let host = if self.type_ == "NodePort" { node_host(node?)? } else { balancer_host(service?)? };
         Some(Address { host, port: Some(self.port(service)?) })
     }
-
-    /// The additional hosts in a member's certificate, which the user set.
-    pub fn hosts(&self) -> impl Iterator<Item = String> {
-        self.addresses.iter().map(|address| address.host.clone())
-    }
 }
 
 fn node_port(service: &Service) -> Option<u16> {

@@ -170,7 +170,7 @@ impl Plan {
 
     /// The names that the members' certificate must prove. Clients and the operator check them.
     pub fn server_names(&self) -> Vec<String> {
-        let given = self.expose.iter().flat_map(ExposePlan::hosts);
+        let given = self.expose.iter().flat_map(|expose| &expose.addresses).map(|address| address.host.clone());
         self.members.iter().map(|member| member.dns_name(&self.namespace)).chain(given).collect()
     }
 

@@ -27,15 +27,13 @@ pub enum Unanswered {
 impl Unanswered {
     /// The cause of a failed request to this master.
     pub fn of(master: &ExternalStatus, error: &MemberError) -> Self {
-        match (error, &master.secret_ref) {
+        match (error.clone(), &master.secret_ref) {
             (MemberError::Refused, Some(SecretRef { name })) => Self::WrongPassword { secret: name.clone() },
             (MemberError::Refused | MemberError::NoPassword, None) => Self::NoPassword,
             (MemberError::Fenced, _) => Self::NoRight { rights: EXTERNAL_RIGHTS },
-            (MemberError::Untrusted(cause), _) if cause.contains("not valid for name") => {
-                Self::WrongName { cause: cause.clone() }
-            }
-            (MemberError::Untrusted(cause), _) => Self::Untrusted { cause: cause.clone() },
-            (error, _) => Self::Other { cause: error.clone() },
+            (MemberError::Untrusted(cause), _) if cause.contains("not valid for name") => Self::WrongName { cause },
+            (MemberError::Untrusted(cause), _) => Self::Untrusted { cause },
+            (cause, _) => Self::Other { cause },
         }
     }
 }

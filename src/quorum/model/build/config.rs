@@ -128,15 +128,14 @@ pub fn redis_conf(tls: bool) -> String {
 /// They are arguments of its process. In redis.conf a raised limit would reach the restarted processes of pods with the lower one.
 pub fn memory_settings(plan: &Plan) -> Vec<(&'static str, u64)> {
     let limit = resources(plan).limits.and_then(|limits| max_memory(limits.get(MEMORY)?));
-    limit.map_or_else(Vec::new, |bytes| {
-        vec![
-            ("maxmemory", bytes),
-            // Above this limit Redis closes the connections that use most. The operator's connections are exempt (CLIENT NO-EVICT).
-            ("maxmemory-clients", bytes / 4),
-            // An idle connection needs about 24 KB.
-            ("maxclients", (bytes / MEMORY_PER_CLIENT).clamp(LEAST_CLIENTS, MOST_CLIENTS)),
-        ]
-    })
+    let Some(bytes) = limit else { return Vec::new() };
+    vec![
+        ("maxmemory", bytes),
+        // Above this limit Redis closes the connections that use most. The operator's connections are exempt (CLIENT NO-EVICT).
+        ("maxmemory-clients", bytes / 4),
+        // An idle connection needs about 24 KB.
+        ("maxclients", (bytes / MEMORY_PER_CLIENT).clamp(LEAST_CLIENTS, MOST_CLIENTS)),
+    ]
 }
 
 /// The port lines. With TLS there is no plain port, so a client without TLS is refused.

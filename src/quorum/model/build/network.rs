@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{member_labels, owned, quorum_labels, quorum_selector, selector};
@@ -74,11 +73,7 @@ const IDENTITY: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instan
 pub fn operator_pods(name: &str, labels: &BTreeMap<String, String>) -> NetworkPolicyPeer {
     let mut labels = labels.clone();
     labels.retain(|key, _| IDENTITY.contains(&key.as_str()));
-    NetworkPolicyPeer {
-        namespace_selector: Some(namespace(name)),
-        pod_selector: (!labels.is_empty()).then(|| selector(labels)),
-        ip_block: None,
-    }
+    NetworkPolicyPeer { pod_selector: (!labels.is_empty()).then(|| selector(labels)), ..namespace(name) }
 }
 
 /// Permits connections to Redis from the operator, and from pods in the namespaces of `spec.clients`.
@@ -88,9 +83,7 @@ pub fn operator_pods(name: &str, labels: &BTreeMap<String, String>) -> NetworkPo
 /// because they have no replicas and resolve no names.
 pub(super) fn policy(plan: &Plan, operators: NetworkPolicyPeer) -> NetworkPolicy {
     let namespaces: BTreeSet<&str> = plan.clients.iter().map(|client| client.namespace.as_str()).collect();
-    let clients = namespaces
-        .into_iter()
-        .map(|name| NetworkPolicyPeer { namespace_selector: Some(namespace(name)), ..NetworkPolicyPeer::default() });
+    let clients = namespaces.into_iter().map(namespace);
     let ranges = plan.expose.iter().flat_map(|expose| &expose.source_ranges).map(|cidr| NetworkPolicyPeer {
         ip_block: Some(IPBlock { cidr: cidr.clone(), except: None }),
         ..NetworkPolicyPeer::default()
@@ -115,6 +108,8 @@ pub(super) fn policy(plan: &Plan, operators: NetworkPolicyPeer) -> NetworkPolicy
     }
 }
 
-fn namespace(name: &str) -> LabelSelector {
-    selector(BTreeMap::from([(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned())]))
+/// Selects all pods of a namespace.
+fn namespace(name: &str) -> NetworkPolicyPeer {
+    let labels = BTreeMap::from([(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned())]);
+    NetworkPolicyPeer { namespace_selector: Some(selector(labels)), ..NetworkPolicyPeer::default() }
 }

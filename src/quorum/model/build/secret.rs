@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Secret;
 use super::{INSTANCE_LABEL, Transport, client_labels, opaque, owned, quorum_labels};
 use crate::api::{ClientAccess, GoDuration};
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::model::tls::authority::Pair;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY};
@@ -63,8 +62,7 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
         let tls = transport.tls.get(position).copied().unwrap_or_default();
         let scheme = if tls { "rediss" } else { "redis" };
         let given = transport.addresses.get(position).and_then(Option::as_ref);
-        let name = || format!("{}:{PORT}", member.dns_name(&plan.namespace));
-        let address = given.map_or_else(name, ToString::to_string);
+        let address = given.map_or_else(|| member.address(&plan.namespace), ToString::to_string);
         format!("{scheme}://{user}:{}@{address}\n", password.expose())
     };
     let urls = |list: &[String]| -> String {
