@@ -18,8 +18,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::auth::Auth;
 use super::expose::Address;
-use super::plan::{ClientPlan, MemberPlan, Plan};
-use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
+use super::plan::Plan;
+use crate::api::{MEMBER_LABEL, QUORUM_LABEL};
 
 pub use config::{TLS_DIRECTORY, max_memory, memory_settings, mounted_acl_key, redis_conf, users_acl};
 pub use network::operator_pods;
@@ -98,10 +98,13 @@ fn disruption_budget(plan: &Plan) -> PodDisruptionBudget {
     };
     let unready = if plan.pod.extra_containers.is_empty() { "AlwaysAllow" } else { "IfHealthyBudget" };
     PodDisruptionBudget {
-        metadata: owned(plan, plan.name.clone(), quorum_labels(plan)),
+        metadata: owned(plan, plan.name.clone(), &[]),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
-            selector: Some(LabelSelector { match_expressions: Some(vec![voters]), ..selector(quorum_selector(plan)) }),
+            selector: Some(LabelSelector {
+                match_expressions: Some(vec![voters]),
+                ..selector(QUORUM_LABEL, &plan.name)
+            }),
             unhealthy_pod_eviction_policy: Some(unready.into()),
             ..PodDisruptionBudgetSpec::default()
         }),
@@ -111,34 +114,23 @@ fn disruption_budget(plan: &Plan) -> PodDisruptionBudget {
 
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
-fn quorum_labels(plan: &Plan) -> BTreeMap<String, String> {
-    BTreeMap::from([
-        ("app.kubernetes.io/name".into(), "redis".into()),
-        (INSTANCE_LABEL.into(), plan.name.clone()),
-        ("app.kubernetes.io/managed-by".into(), "redlock-operator".into()),
-        (QUORUM_LABEL.into(), plan.name.clone()),
-    ])
+/// The labels of all objects of a quorum, and these.
+fn labels(plan: &Plan, more: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let all: [(&str, &str); 4] = [
+        ("app.kubernetes.io/name", "redis"),
+        (INSTANCE_LABEL, &plan.name),
+        ("app.kubernetes.io/managed-by", "redlock-operator"),
+        (QUORUM_LABEL, &plan.name),
+    ];
+    all.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn member_labels(plan: &Plan, member: &MemberPlan) -> BTreeMap<String, String> {
-    let mut labels = quorum_labels(plan);
-    labels.insert(MEMBER_LABEL.into(), member.name.clone());
-    labels
-}
-
-/// The labels that identify the owner of a Secret in every namespace.
-fn client_labels(plan: &Plan, client: &ClientPlan) -> BTreeMap<String, String> {
-    let mut labels = quorum_labels(plan);
-    labels.insert(QUORUM_NAMESPACE_LABEL.into(), plan.namespace.clone());
-    labels.insert(CLIENT_LABEL.into(), client.name.clone());
-    labels
-}
-
-fn owned(plan: &Plan, name: String, labels: BTreeMap<String, String>) -> ObjectMeta {
+/// The metadata of an object of the quorum, with these labels in addition to those of all objects.
+fn owned(plan: &Plan, name: String, more: &[(&str, &str)]) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         namespace: Some(plan.namespace.clone()),
-        labels: Some(labels),
+        labels: Some(labels(plan, more)),
         owner_references: Some(vec![plan.owner.clone()]),
         ..ObjectMeta::default()
     }
@@ -149,14 +141,9 @@ fn opaque(metadata: ObjectMeta, data: BTreeMap<String, ByteString>) -> Secret {
     Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() }
 }
 
-/// Selects objects by labels alone.
-fn selector(labels: BTreeMap<String, String>) -> LabelSelector {
-    LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }
-}
-
-/// Selects the pods of all members.
-fn quorum_selector(plan: &Plan) -> BTreeMap<String, String> {
-    BTreeMap::from([(QUORUM_LABEL.to_owned(), plan.name.clone())])
+/// Selects objects by one label.
+fn selector(key: &str, value: &str) -> LabelSelector {
+    LabelSelector { match_labels: Some([(key.to_owned(), value.to_owned())].into()), ..LabelSelector::default() }
 }
 
 #[cfg(test)]

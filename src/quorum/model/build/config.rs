@@ -4,7 +4,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ResourceRequirements, Secret};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{Transport, opaque, owned, quorum_labels};
+use super::{Transport, own_secret};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{MemberPlan, Plan};
@@ -65,7 +65,7 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
         let password = auth.probe_password(&member.name);
         data.insert(readiness_key(auth, member), ByteString(password.expose().as_bytes().to_vec()));
     }
-    opaque(owned(plan, plan.config_name(), quorum_labels(plan)), data)
+    own_secret(plan, plan.config_name(), data)
 }
 
 /// Resources of a member, which holds keys and little else.

@@ -6,10 +6,11 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{member_labels, owned, quorum_labels, quorum_selector, selector};
-use crate::api::MEMBER_LABEL;
+use super::{owned, selector};
+use crate::api::{MEMBER_LABEL, QUORUM_LABEL};
 use crate::quorum::model::expose::{ExposePlan, PORT};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 
@@ -19,7 +20,7 @@ use crate::quorum::model::plan::{MemberPlan, Plan};
 /// missing vote. Many clients cannot start at all if a name does not resolve.
 pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
     Service {
-        metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
+        metadata: owned(plan, member.name.clone(), &[(MEMBER_LABEL, &member.name)]),
         spec: Some(ServiceSpec { cluster_ip: Some("None".into()), ..to_member(member) }),
         status: None,
     }
@@ -27,7 +28,7 @@ pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
 
 /// The Service by which clients outside the cluster reach one member, even if it is not ready.
 pub(super) fn exposed(plan: &Plan, expose: &ExposePlan, member: &MemberPlan) -> Service {
-    let mut metadata = owned(plan, member.external_name(), member_labels(plan, member));
+    let mut metadata = owned(plan, member.external_name(), &[(MEMBER_LABEL, &member.name)]);
     metadata.annotations = (!expose.annotations.is_empty()).then(|| expose.annotations.clone());
     let ranges = Some(&expose.source_ranges).filter(|ranges| !ranges.is_empty());
     Service {
@@ -73,7 +74,9 @@ const IDENTITY: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instan
 pub fn operator_pods(name: &str, labels: &BTreeMap<String, String>) -> NetworkPolicyPeer {
     let mut labels = labels.clone();
     labels.retain(|key, _| IDENTITY.contains(&key.as_str()));
-    NetworkPolicyPeer { pod_selector: (!labels.is_empty()).then(|| selector(labels)), ..namespace(name) }
+    let identity = Some(labels).filter(|labels| !labels.is_empty());
+    let pod_selector = identity.map(|labels| LabelSelector { match_labels: Some(labels), ..LabelSelector::default() });
+    NetworkPolicyPeer { pod_selector, ..namespace(name) }
 }
 
 /// Permits connections to Redis from the operator, and from pods in the namespaces of `spec.clients`.
@@ -95,9 +98,9 @@ pub(super) fn policy(plan: &Plan, operators: NetworkPolicyPeer) -> NetworkPolicy
         ..NetworkPolicyPort::default()
     };
     NetworkPolicy {
-        metadata: owned(plan, plan.name.clone(), quorum_labels(plan)),
+        metadata: owned(plan, plan.name.clone(), &[]),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(selector(quorum_selector(plan))),
+            pod_selector: Some(selector(QUORUM_LABEL, &plan.name)),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
             ingress: Some(vec![NetworkPolicyIngressRule {
                 from: (!is_for_all).then(|| std::iter::once(operators).chain(clients).chain(ranges).collect()),
@@ -110,6 +113,6 @@ pub(super) fn policy(plan: &Plan, operators: NetworkPolicyPeer) -> NetworkPolicy
 
 /// Selects all pods of a namespace.
 fn namespace(name: &str) -> NetworkPolicyPeer {
-    let labels = BTreeMap::from([(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned())]);
-    NetworkPolicyPeer { namespace_selector: Some(selector(labels)), ..NetworkPolicyPeer::default() }
+    let namespace_selector = Some(selector(NAMESPACE_NAME_LABEL, name));
+    NetworkPolicyPeer { namespace_selector, ..NetworkPolicyPeer::default() }
 }

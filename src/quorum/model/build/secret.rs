@@ -4,8 +4,8 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{INSTANCE_LABEL, Transport, client_labels, opaque, owned, quorum_labels};
-use crate::api::{ClientAccess, GoDuration};
+use super::{INSTANCE_LABEL, Transport, opaque, owned};
+use crate::api::{CLIENT_LABEL, ClientAccess, GoDuration, QUORUM_NAMESPACE_LABEL};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::model::tls::authority::Pair;
@@ -14,7 +14,7 @@ use crate::redlock::Settings;
 
 /// A Secret of the quorum with this name and content.
 pub fn own_secret(plan: &Plan, name: String, data: Data) -> Secret {
-    opaque(owned(plan, name, quorum_labels(plan)), data)
+    opaque(owned(plan, name, &[]), data)
 }
 
 /// The Secret that holds the seeds of a quorum.
@@ -69,7 +69,9 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
         let members = plan.members.iter().enumerate();
         members.filter(|(_, member)| list.contains(&member.name)).map(url).collect()
     };
-    let mut metadata = owned(plan, plan.client_secret_name(&client.name), client_labels(plan, client));
+    // These labels identify the owner of a Secret in every namespace.
+    let labels = [(QUORUM_NAMESPACE_LABEL, plan.namespace.as_str()), (CLIENT_LABEL, client.name.as_str())];
+    let mut metadata = owned(plan, plan.client_secret_name(&client.name), &labels);
     if namespace != plan.namespace {
         metadata.namespace = Some(namespace.to_owned());
         metadata.owner_references = None;

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, ExecAction, KeyToPath, PodAffinityTerm, PodAntiAffinity,
@@ -10,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::config::{TLS_DIRECTORY, conf_key, memory_settings, mounted_acl_key, readiness_key, resources};
-use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector, selector};
-use crate::api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext};
+use super::{REDIS_CONTAINER, labels, owned, selector};
+use crate::api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext, QUORUM_LABEL};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{MemberPlan, Plan};
@@ -33,11 +31,11 @@ pub const TLS_VOLUME: &str = "tls";
 /// The StatefulSet of one member, so that members are named, placed and replaced one by one.
 pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulSet {
     StatefulSet {
-        metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
+        metadata: owned(plan, member.name.clone(), &[(MEMBER_LABEL, &member.name)]),
         spec: Some(StatefulSetSpec {
             replicas: Some(1),
             service_name: Some(member.name.clone()),
-            selector: selector(BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())])),
+            selector: selector(MEMBER_LABEL, &member.name),
             // The operator decides when a member can be replaced. The StatefulSet controller does not.
             update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }),
             template: template(plan, auth, member),
@@ -54,11 +52,11 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
     let mut node_selector = pod.node_selector.clone();
     node_selector.entry("kubernetes.io/os".into()).or_insert_with(|| "linux".into());
     // The operator's own labels identify the member, so they have priority.
-    let mut labels = pod.labels.clone();
-    labels.extend(member_labels(plan, member));
+    let mut pod_labels = pod.labels.clone();
+    pod_labels.extend(labels(plan, &[(MEMBER_LABEL, &member.name)]));
     let annotations = Some(pod.annotations.clone()).filter(|annotations| !annotations.is_empty());
     PodTemplateSpec {
-        metadata: Some(ObjectMeta { labels: Some(labels), annotations, ..ObjectMeta::default() }),
+        metadata: Some(ObjectMeta { labels: Some(pod_labels), annotations, ..ObjectMeta::default() }),
         spec: Some(PodSpec {
             containers: containers.collect(),
             volumes: Some(volumes(plan, auth, member)),
@@ -243,7 +241,7 @@ fn apart(plan: &Plan) -> Affinity {
     let term = |weight, key: &str| WeightedPodAffinityTerm {
         weight,
         pod_affinity_term: PodAffinityTerm {
-            label_selector: Some(selector(quorum_selector(plan))),
+            label_selector: Some(selector(QUORUM_LABEL, &plan.name)),
             topology_key: key.into(),
             ..PodAffinityTerm::default()
         },
