@@ -244,7 +244,7 @@ async fn publish_waits(sources: &Sources<'_>, waits: &[String]) -> Result<(), Er
     let problem = Problem::Deleting { waits };
     let begins =
         quorum.condition(QuorumCondition::Ready).is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
-    cluster.replace(&quorum, |status| refused(status, &problem, generation, now)).await?;
+    cluster.replace(&quorum, |status| refused(status, &problem, (generation, now))).await?;
     if let Some(held) = held.filter(|_| begins) {
         cluster.publish_event(held).await;
     }

@@ -66,8 +66,8 @@ pub(super) async fn conclude(observer: &Observer<'_>) -> Result<(), Error> {
         announce_counts(status, cluster, &observed);
         refresh(status, &observed);
         let (generation, lists) = (observed.quorum.metadata.generation, lists_of(status, &observed));
-        status::conditions(status, &lists, &overview, generation, now);
-        status::watch_conditions(status, &observed.watched, generation, now);
+        status::conditions(status, &lists, &overview, (generation, now));
+        status::watch_conditions(status, &observed.watched, (generation, now));
     };
     cluster.replace(&observed.quorum, everything).await
 }
@@ -77,7 +77,7 @@ pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem:
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
     let refused = |status: &mut RedisQuorumStatus| {
         status.observed_generation = generation;
-        status::refused(status, problem, generation, now);
+        status::refused(status, problem, (generation, now));
     };
     cluster.replace(quorum, refused).await
 }

@@ -35,7 +35,7 @@ async fn refuse(context: &Context, api: &Api<RedisQuorum>, quorum: &RedisQuorum)
     let generation = quorum.metadata.generation;
     let status = next.status.get_or_insert_default();
     status.observed_generation = generation;
-    refused(status, &problem, generation, now);
+    refused(status, &problem, (generation, now));
     if next.status != quorum.status {
         request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;
     }

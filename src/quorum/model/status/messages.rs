@@ -130,10 +130,10 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Sets it in the status.
-    pub fn set(self, status: &mut RedisQuorumStatus, generation: Option<i64>, now: Timestamp) {
+    /// Sets it in the status, for a generation of the specification and a time.
+    pub fn set(self, status: &mut RedisQuorumStatus, at: (Option<i64>, Timestamp)) {
         let Self { type_, holds, reason, message } = self;
-        set_condition(&mut status.conditions, type_, holds, reason, message, (generation, now));
+        set_condition(&mut status.conditions, type_, holds, reason, message, at);
     }
 }
 

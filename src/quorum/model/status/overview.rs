@@ -2,7 +2,6 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::admitted_of;
 use super::messages::{Condition, MemberWaits, QuorumMessage};
 use crate::api::conditions::{CommonReason, QuorumCondition, Status};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
@@ -39,13 +38,7 @@ impl Overview {
 }
 
 /// Sets the conditions of a quorum with a valid plan. The watches of members have separate conditions.
-pub fn conditions(
-    status: &mut RedisQuorumStatus,
-    lists: &Lists,
-    overview: &Overview,
-    generation: Option<i64>,
-    now: Timestamp,
-) {
+pub fn conditions(status: &mut RedisQuorumStatus, lists: &Lists, overview: &Overview, at: (Option<i64>, Timestamp)) {
     let own = [
         ready(status, lists, overview),
         available(status, lists, overview),
@@ -54,7 +47,7 @@ pub fn conditions(
         clients_ready(status, lists, overview),
     ];
     for condition in own.into_iter().chain(overview.agreement.clone()).chain(overview.tls.clone()) {
-        condition.set(status, generation, now);
+        condition.set(status, at);
     }
     if overview.tls.is_none() {
         status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str());
@@ -62,12 +55,12 @@ pub fn conditions(
 }
 
 /// Sets the conditions of a quorum with a spec that cannot be executed, so that its state is unknown.
-pub fn refused(status: &mut RedisQuorumStatus, problem: &Problem, generation: Option<i64>, now: Timestamp) {
+pub fn refused(status: &mut RedisQuorumStatus, problem: &Problem, at: (Option<i64>, Timestamp)) {
     let is_served = !matches!(problem, Problem::TooMany { .. } | Problem::Deleting { .. });
     let available = if is_served { Status::Unknown } else { Status::False };
     for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, available)] {
         let (reason, message) = (problem.reason(), problem.to_string());
-        Condition { type_, holds, reason, message }.set(status, generation, now);
+        Condition { type_, holds, reason, message }.set(status, at);
     }
 }
 
@@ -193,4 +186,15 @@ fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> b
     });
     let text = waits.collect::<Vec<_>>().join("; ");
     if text.is_empty() { MemberWaits::NoMembers.to_string() } else { text }
+}
+
+/// The number of admitted members, and of all members in the newest list, as text.
+pub fn ready_column(status: &RedisQuorumStatus, lists: &Lists) -> String {
+    format!("{}/{}", admitted_of(status, &lists.voters), lists.voters.len())
+}
+
+/// The number of admitted members of this list.
+fn admitted_of(status: &RedisQuorumStatus, list: &[String]) -> usize {
+    let admitted = |member: &&MemberStatus| member.state == MemberState::Admitted && list.contains(&member.name);
+    status.members.iter().filter(admitted).count()
 }

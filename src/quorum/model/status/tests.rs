@@ -22,7 +22,7 @@ fn summary(members: serde_json::Value, overview: &Overview) -> Vec<String> {
     let status = quorum.status.take().unwrap();
     let lists = Lists::of_status(Some(&status), wanted(&quorum));
     let mut status = status;
-    conditions(&mut status, &lists, overview, Some(1), Timestamp::UNIX_EPOCH);
+    conditions(&mut status, &lists, overview, (Some(1), Timestamp::UNIX_EPOCH));
     status.conditions.iter().map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect()
 }
 
@@ -65,7 +65,7 @@ fn a_member_without_a_connection_is_named_with_the_cause() {
     members[1]["message"] = json!(MemberError::TimedOut.to_string());
     let mut status = quorum(members).status.unwrap();
     let lists = Lists::of_status(Some(&status), Vec::new());
-    conditions(&mut status, &lists, &Overview::default(), Some(1), Timestamp::UNIX_EPOCH);
+    conditions(&mut status, &lists, &Overview::default(), (Some(1), Timestamp::UNIX_EPOCH));
     let ready = find_condition(&status.conditions, QuorumCondition::Ready).unwrap();
     assert_eq!(ready.message, "main-1 accepts no connection from the operator: no answer in time");
 }
@@ -120,7 +120,7 @@ fn lost_passwords_are_told_until_no_member_runs_with_them() {
 fn a_refused_quorum_says_nothing_of_its_votes() {
     let mut status = RedisQuorumStatus::default();
     let obstacle = Problem::PasswordsGone { secret: "main-auth".into() };
-    refused(&mut status, &obstacle, Some(2), Timestamp::UNIX_EPOCH);
+    refused(&mut status, &obstacle, (Some(2), Timestamp::UNIX_EPOCH));
     let state = |type_| find_condition(&status.conditions, type_).map(|one| one.status.clone());
     assert_eq!(state(QuorumCondition::Ready).as_deref(), Some("False"));
     assert_eq!(state(QuorumCondition::QuorumAvailable).as_deref(), Some("Unknown"));
@@ -139,7 +139,7 @@ fn summary_of_change(states: &[&str], voters: &[usize], former: &[usize]) -> Vec
             .unwrap();
     let lists = Lists::of_status(Some(&status), names(&[0, 1, 2]));
     let overview = Overview { change: Some("from 1 to 3 members".into()), ..Overview::default() };
-    conditions(&mut status, &lists, &overview, Some(1), Timestamp::UNIX_EPOCH);
+    conditions(&mut status, &lists, &overview, (Some(1), Timestamp::UNIX_EPOCH));
     let mut summary: Vec<_> =
         status.conditions.iter().map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect();
     summary.push(ready_column(&status, &lists));

@@ -49,9 +49,9 @@ pub struct Watched {
 }
 
 /// Sets both conditions.
-pub fn watch_conditions(status: &mut RedisQuorumStatus, watched: &Watched, generation: Option<i64>, now: Timestamp) {
+pub fn watch_conditions(status: &mut RedisQuorumStatus, watched: &Watched, at: (Option<i64>, Timestamp)) {
     for message in [clock_healthy(status, &watched.clocks), within_bound(watched)] {
-        message.condition().set(status, generation, now);
+        message.condition().set(status, at);
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
             ..MemberStatus::default()
         };
         let mut status = RedisQuorumStatus { members: vec![member], ..RedisQuorumStatus::default() };
-        watch_conditions(&mut status, watched, Some(1), Timestamp::UNIX_EPOCH);
+        watch_conditions(&mut status, watched, (Some(1), Timestamp::UNIX_EPOCH));
         let found = find_condition(&status.conditions, type_).unwrap().clone();
         (found.status, found.reason, found.message)
     }
