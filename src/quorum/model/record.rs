@@ -167,12 +167,9 @@ fn identity(node: &NodeStatus) -> NodeIdentity {
 }
 
 fn published_identity(node: &NodeIdentity) -> NodeStatus {
-    let machine = node.machine.as_ref();
-    NodeStatus {
-        uid: node.uid.clone(),
-        system_uuid: machine.map(|machine| machine.system_uuid.clone()),
-        machine_id: machine.map(|machine| machine.machine_id.clone()),
-    }
+    let machine = node.machine.clone().map(|Machine { system_uuid, machine_id }| (system_uuid, machine_id));
+    let (system_uuid, machine_id) = machine.unzip();
+    NodeStatus { uid: node.uid.clone(), system_uuid, machine_id }
 }
 
 #[cfg(test)]
