@@ -23,14 +23,10 @@ pub fn published(quorum: &RedisQuorum) -> Option<Duration> {
     Some(quorum.status.as_ref()?.max_ttl_in_force?.get())
 }
 
-/// Publishes this maxTTL.
+/// Publishes this maxTTL, in whole milliseconds, the unit of durations in the API.
 pub fn publish(status: &mut RedisQuorumStatus, max_ttl: Duration) {
-    status.max_ttl_in_force = Some(whole_millis(max_ttl));
-}
-
-/// Rounds to whole milliseconds, the unit of durations in the API.
-fn whole_millis(duration: Duration) -> GoDuration {
-    GoDuration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    let millis = u64::try_from(max_ttl.as_millis()).unwrap_or(u64::MAX);
+    status.max_ttl_in_force = Some(GoDuration::from_millis(millis));
 }
 
 /// The largest maxTTL of a promise that was made under this state of the quorum.
@@ -78,9 +74,9 @@ pub fn shared(next: Duration, quorum: &RedisQuorum, settled: Option<Duration>) -
 ///
 /// It is never more than the specification has.
 pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Duration) {
-    let larger = whole_millis(settled.min(quorum.spec.max_ttl.get()));
-    if status.max_ttl_in_force.is_some_and(|in_force| in_force < larger) {
-        status.max_ttl_in_force = Some(larger);
+    let larger = settled.min(quorum.spec.max_ttl.get());
+    if status.max_ttl_in_force.is_some_and(|in_force| in_force.get() < larger) {
+        publish(status, larger);
     }
 }
 
@@ -115,21 +111,14 @@ pub fn next(
     now: Monotonic,
 ) -> (Duration, Option<Monotonic>) {
     let (wanted, current, generation) = (quorum.spec.max_ttl.get(), current(quorum), quorum.metadata.generation);
-    if current == wanted {
-        *lowering = None;
-        return (wanted, None);
-    }
     let since = match lowering {
         Some(count) if count.generation == generation && !count.held && !larger_is_held => count.since,
         _ => now,
     };
-    *lowering = Some(Lowering { generation, since, held: larger_is_held });
     let until = since + current_delay(quorum);
-    if now < until {
-        return (current, Some(until.min(now + RECHECK_AFTER)));
-    }
-    *lowering = None;
-    (wanted, None)
+    let waits = current != wanted && now < until;
+    *lowering = waits.then_some(Lowering { generation, since, held: larger_is_held });
+    if waits { (current, Some(until.min(now + RECHECK_AFTER))) } else { (wanted, None) }
 }
 
 #[cfg(test)]
