@@ -8,7 +8,6 @@ mod stateful_set;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer};
@@ -134,11 +133,6 @@ fn owned(plan: &Plan, name: String, more: &[(&str, &str)]) -> ObjectMeta {
         owner_references: Some(vec![plan.owner.clone()]),
         ..ObjectMeta::default()
     }
-}
-
-/// A Secret of the type `Opaque`.
-fn opaque(metadata: ObjectMeta, data: BTreeMap<String, ByteString>) -> Secret {
-    Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() }
 }
 
 /// Selects objects by one label.

@@ -140,20 +140,15 @@ pub fn memory_settings(plan: &Plan) -> Vec<(&'static str, u64)> {
 
 /// The port lines. With TLS there is no plain port, so a client without TLS is refused.
 fn listening(tls: bool) -> Vec<String> {
-    let mut lines = vec!["bind * -::*".to_owned()];
-    if !tls {
-        lines.push(format!("port {PORT}"));
-        return lines;
-    }
-    lines.extend([
-        "port 0".to_owned(),
+    let plain = ["bind * -::*".to_owned(), format!("port {}", if tls { 0 } else { PORT })];
+    let encrypted = [
         format!("tls-port {PORT}"),
         format!("tls-cert-file {TLS_DIRECTORY}/{CERTIFICATE_KEY}"),
         format!("tls-key-file {TLS_DIRECTORY}/{PRIVATE_KEY_KEY}"),
         // Clients authenticate with their passwords.
         "tls-auth-clients no".to_owned(),
-    ]);
-    lines
+    ];
+    plain.into_iter().chain(encrypted.into_iter().filter(|_| tls)).collect()
 }
 
 /// Three quarters of the container's memory limit. The rest is for connections and the process itself.

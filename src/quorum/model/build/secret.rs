@@ -1,16 +1,21 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{INSTANCE_LABEL, Transport, opaque, owned};
+use super::{INSTANCE_LABEL, Transport, owned};
 use crate::api::{CLIENT_LABEL, ClientAccess, GoDuration, QUORUM_NAMESPACE_LABEL};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::model::tls::authority::Pair;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY};
 use crate::redlock::Settings;
+
+/// A Secret of the type `Opaque`.
+fn opaque(metadata: ObjectMeta, data: Data) -> Secret {
+    Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() }
+}
 
 /// A Secret of the quorum with this name and content.
 pub fn own_secret(plan: &Plan, name: String, data: Data) -> Secret {
@@ -78,18 +83,14 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
         // Argo CD deletes an object with the label of an application whose list does not have it.
         metadata.labels.get_or_insert_default().remove(INSTANCE_LABEL);
     }
-    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
-    let mut data = BTreeMap::from([
-        ("username".to_owned(), bytes(&user)),
-        ("keyPrefix".to_owned(), bytes(client.key_prefix.as_str())),
-        ("urls".to_owned(), bytes(&urls(&plan.lists.voters))),
-    ]);
-    data.extend(rules(plan).map(|(name, rule)| (name.to_owned(), bytes(&rule))));
-    if let (ClientAccess::Read, Some(former)) = (client.access, &plan.lists.former) {
-        data.insert(FORMER_URLS_KEY.to_owned(), bytes(&urls(former)));
-    }
-    if let Some(authorities) = &transport.authorities {
-        data.insert(AUTHORITIES_KEY.to_owned(), bytes(authorities));
-    }
-    opaque(metadata, data)
+    let own = [
+        ("username", user.clone()),
+        ("keyPrefix", client.key_prefix.as_str().to_owned()),
+        ("urls", urls(&plan.lists.voters)),
+    ];
+    let former = plan.lists.former.as_ref().filter(|_| client.access == ClientAccess::Read);
+    let former = former.map(|former| (FORMER_URLS_KEY, urls(former)));
+    let authorities = transport.authorities.clone().map(|authorities| (AUTHORITIES_KEY, authorities));
+    let data = own.into_iter().chain(rules(plan)).chain(former).chain(authorities);
+    opaque(metadata, data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes()))).collect())
 }

@@ -238,7 +238,7 @@ fn secret_volume(name: &str, secret: String, items: &[(&str, &str)]) -> Volume {
 ///
 /// It is only a preference, so that a quorum also starts on a small cluster.
 fn apart(plan: &Plan) -> Affinity {
-    let term = |weight, key: &str| WeightedPodAffinityTerm {
+    let term = |(weight, key): (i32, &str)| WeightedPodAffinityTerm {
         weight,
         pod_affinity_term: PodAffinityTerm {
             label_selector: Some(selector(QUORUM_LABEL, &plan.name)),
@@ -246,14 +246,10 @@ fn apart(plan: &Plan) -> Affinity {
             ..PodAffinityTerm::default()
         },
     };
-    Affinity {
-        pod_anti_affinity: Some(PodAntiAffinity {
-            preferred_during_scheduling_ignored_during_execution: Some(vec![
-                term(100, "kubernetes.io/hostname"),
-                term(50, "topology.kubernetes.io/zone"),
-            ]),
-            ..PodAntiAffinity::default()
-        }),
-        ..Affinity::default()
-    }
+    let terms = [(100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone")].map(term);
+    let apart = PodAntiAffinity {
+        preferred_during_scheduling_ignored_during_execution: Some(terms.into()),
+        ..PodAntiAffinity::default()
+    };
+    Affinity { pod_anti_affinity: Some(apart), ..Affinity::default() }
 }
