@@ -1,8 +1,6 @@
 //! Between the published status of members and the records of the fence. Pure.
 
-use crate::api::{
-    FenceReason, MemberState, MemberStatus, MilliTime, NodeStatus, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
-};
+use crate::api::{MemberState, MemberStatus, MilliTime, NodeStatus, PredecessorStatus, RedisQuorum, RedisQuorumStatus};
 use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{FenceStep, Process, Reason, Record, RunId, State, Verdict};
 
@@ -71,11 +69,8 @@ pub struct Stamps {
 
 /// Writes a record into the published status of its member.
 pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
-    member.state = record.state;
-    member.reason = record.reason;
-    if stamps.joins && member.reason == Some(FenceReason::FirstStart) {
-        member.reason = Some(FenceReason::Joining);
-    }
+    let published = |reason| if stamps.joins && reason == Reason::FirstStart { Reason::Joining } else { reason };
+    (member.state, member.reason) = (record.state, record.reason.map(published));
     member.epoch = stamps.epoch.or(member.epoch);
     member.run_id = record.run_id.as_ref().map(ToString::to_string);
     if let Some(process) = &record.process {
@@ -93,12 +88,8 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
         node: process.node.as_ref().map(published_identity),
     });
     member.rejoin_at = stamps.rejoin_at;
-    if record.admitted {
-        member.admitted_at = stamps.admitted_at.or(member.admitted_at);
-        member.operator_epoch = stamps.operator_epoch.or(member.operator_epoch);
-    } else {
-        (member.admitted_at, member.operator_epoch) = (None, None);
-    }
+    member.admitted_at = stamps.admitted_at.or(member.admitted_at).filter(|_| record.admitted);
+    member.operator_epoch = stamps.operator_epoch.or(member.operator_epoch).filter(|_| record.admitted);
     member.message = message(record, &member.name);
 }
 
