@@ -9,7 +9,7 @@ use super::decide;
 use super::error::{Error, RESYNC};
 use super::observe::{Observed, Observer};
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::lists::{OpenUsers, lost_epoch, majority, meets_every_majority};
+use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, users_since};
 use crate::quorum::model::progress::Until;
 use crate::quorum::model::record::record_named;
@@ -65,7 +65,7 @@ pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
     let found = states().filter_map(LinkState::highest_epoch).max();
     let open_users = observed.links.iter().filter_map(|(link, state)| {
         let is_admitted = record_named(&observed.quorum, link.name().as_str()).admitted;
-        Some(OpenUsers { is_admitted, names: &state.observation()?.open_users })
+        Some((state.observation()?.open_users.as_slice(), is_admitted))
     });
     let Some(epoch) = lost_epoch(&observed.plan.lists, found, open_users) else { return Ok(()) };
     if !observed.is_of_plan() {

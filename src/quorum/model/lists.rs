@@ -145,15 +145,6 @@ impl Lists {
     }
 }
 
-/// The open users of one member, as a probe listed them.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenUsers<'a> {
-    /// The status admits the process of the member.
-    pub is_admitted: bool,
-    /// Their names.
-    pub names: &'a [String],
-}
-
 /// The highest epoch in the status, because a user can have lowered or removed the membership epoch.
 ///
 /// Users of earlier epochs must never be used again. A replica that still has their passwords uses an earlier list.
@@ -163,7 +154,8 @@ fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
 
 /// The epoch to continue with, if the status has lost one.
 ///
-/// `found` is the highest epoch of users on members.
+/// `found` is the highest epoch of users on members. `members` has the open users of each member, as a probe listed them, and whether the
+/// status admits its process.
 ///
 /// The operator opens its user of the next epoch before a change, in addition to that of the current epoch. Possibly only the next one, or
 /// that of a later epoch, is open on a member. Then the member followed another status, whose lists are unknown. The same is true of an admitted
@@ -171,13 +163,13 @@ fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
 pub fn lost_epoch<'a>(
     lists: &Lists,
     found: Option<i64>,
-    members: impl IntoIterator<Item = OpenUsers<'a>>,
+    members: impl IntoIterator<Item = (&'a [String], bool)>,
 ) -> Option<i64> {
     let next = lists.epoch + 1;
     let (own_user, next_user) = (UserRule::locker_name(lists.epoch), UserRule::locker_name(next));
-    let is_other = |member: OpenUsers<'_>| {
-        let is_suspect = |user: &String| *user == next_user || member.is_admitted && UserRule::is_locker(user);
-        !member.names.contains(&own_user) && member.names.iter().any(is_suspect)
+    let is_other = |(users, is_admitted): (&[String], bool)| {
+        let is_suspect = |user: &String| *user == next_user || is_admitted && UserRule::is_locker(user);
+        !users.contains(&own_user) && users.iter().any(is_suspect)
     };
     let is_lost = members.into_iter().any(is_other);
     let found = found.max(is_lost.then_some(next))?;

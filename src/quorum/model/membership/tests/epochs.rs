@@ -1,7 +1,7 @@
 //! The membership epoch never falls.
 
 use super::*;
-use crate::quorum::model::lists::{OpenUsers, lost_epoch};
+use crate::quorum::model::lists::lost_epoch;
 
 /// A user can change every field with `kubectl patch rq main --subresource=status`.
 #[test]
@@ -24,7 +24,7 @@ fn the_epoch_is_never_lower_than_one_that_a_member_has_had() {
     // An older status was restored, but the members have closed the users of its epoch.
     let open = |users: &[&str]| users.iter().map(|user| (*user).to_owned()).collect::<Vec<_>>();
     let with = |epoch, found, users: &[&str], is_admitted| {
-        lost_epoch(&lists(Some(epoch), None), Some(found), [OpenUsers { is_admitted, names: &open(users) }])
+        lost_epoch(&lists(Some(epoch), None), Some(found), [(open(users).as_slice(), is_admitted)])
     };
     for is_admitted in [false, true] {
         let restored = |users: &[&str]| with(1, 2, users, is_admitted);
