@@ -193,9 +193,8 @@ impl Agreement {
     /// It is never new for the operator's own members.
     pub fn missed(&mut self, member: &MemberName, trouble: &str) -> bool {
         let Some(master) = self.masters.get_mut(member) else { return false };
-        let recorded = master.trouble.as_deref() == Some(trouble);
-        (master.tried, master.trouble) = (true, Some(trouble.to_owned()));
-        !recorded
+        master.tried = true;
+        master.trouble.replace(trouble.to_owned()).as_deref() != Some(trouble)
     }
 
     /// Whether votes count in general.

@@ -26,12 +26,10 @@ const PASSWORDS_KEY: &str = "passwords";
 /// Key of the proof of that state. Only an operator with the seed can have written it.
 const PROOF_KEY: &str = "passwords-proof";
 
-/// Bytes of a seed.
-const SEED_BYTES: usize = 32;
 /// Bytes of an id. They distinguish ids, and are too few for any other use.
 const ID_BYTES: usize = 5;
 
-type Seed = [u8; SEED_BYTES];
+type Seed = [u8; 32];
 
 /// The secrets of one quorum.
 #[derive(Clone, PartialEq, Eq)]

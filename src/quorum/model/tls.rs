@@ -115,7 +115,6 @@ pub fn read(data: &Data, names: &[String], now: i64) -> Result<Certificate, Unfi
 }
 
 /// Whether the owner of a Secret permits its use by this quorum, with its label.
-#[must_use]
 pub fn is_lent(secret: &Secret, quorum: &str) -> bool {
     secret.labels().get(QUORUM_LABEL).is_some_and(|name| name == quorum)
 }

@@ -11,7 +11,6 @@ const VALKEY: [[u32; 3]; 3] = [[7, 2, 11], [8, 0, 6], [8, 1, 4]];
 /// The version to use instead, if this one lacks the fixes.
 ///
 /// Valkey reports its own version and that of the compatible Redis. A version without three numbers proves nothing.
-#[must_use]
 pub fn least_fixed(redis: &str, valkey: Option<&str>) -> Option<String> {
     let (name, version, fixed) = valkey.map_or(("Redis", redis, &REDIS[..]), |valkey| ("Valkey", valkey, &VALKEY[..]));
     let mut numbers = version.splitn(3, '.').map(|number| number.parse::<u32>().ok());

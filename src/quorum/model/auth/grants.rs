@@ -53,8 +53,7 @@ impl Auth {
             same.unwrap_or_else(|| Grant::new(client, rand::random()))
         };
         let grants: Grants = clients.iter().map(|client| (client.name.clone(), grant(client))).collect();
-        let changes = self.passwords.grants != grants;
-        changes.then(|| self.changed(Passwords { grants, ..self.passwords.clone() }))
+        (self.passwords.grants != grants).then(|| self.changed(Passwords { grants, ..self.passwords.clone() }))
     }
 
     /// Derives a password from the seed, the member, the user and the grant.

@@ -17,9 +17,8 @@ pub(super) fn member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     let moved =
         |specified: &ExternalStatus| published.as_ref().is_some_and(|recorded| recorded.address != specified.address);
     let mut master = specified.filter(|specified| !moved(specified)).or_else(|| published.clone())?;
-    let host = host_of(&master.address).to_owned();
     if let Some(tls) = &mut master.tls {
-        tls.server_name.get_or_insert(host);
+        tls.server_name.get_or_insert_with(|| host_of(&master.address).to_owned());
     }
     Some(MemberPlan { index: MOST, name: name.to_owned(), external: Some(master) })
 }

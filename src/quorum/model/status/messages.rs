@@ -132,8 +132,7 @@ pub struct Condition {
 impl Condition {
     /// Sets it in the status, for a generation of the specification and a time.
     pub fn set(self, status: &mut RedisQuorumStatus, at: (Option<i64>, Timestamp)) {
-        let Self { type_, holds, reason, message } = self;
-        set_condition(&mut status.conditions, type_, holds, reason, message, at);
+        set_condition(&mut status.conditions, self.type_, self.holds, self.reason, self.message, at);
     }
 }
 
