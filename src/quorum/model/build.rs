@@ -90,11 +90,8 @@ fn services(plan: &Plan) -> Vec<Service> {
 /// Extra containers can make the pod of a voting member unready, so with them the other policy applies.
 fn disruption_budget(plan: &Plan) -> PodDisruptionBudget {
     let names = plan.members.iter().map(|member| member.name.clone());
-    let voters = LabelSelectorRequirement {
-        key: MEMBER_LABEL.to_owned(),
-        operator: "In".to_owned(),
-        values: Some(names.filter(|name| plan.lists.counts(name)).collect()),
-    };
+    let values = Some(names.filter(|name| plan.lists.counts(name)).collect());
+    let voters = LabelSelectorRequirement { key: MEMBER_LABEL.to_owned(), operator: "In".to_owned(), values };
     let unready = if plan.pod.extra_containers.is_empty() { "AlwaysAllow" } else { "IfHealthyBudget" };
     PodDisruptionBudget {
         metadata: owned(plan, plan.name.clone(), &[]),

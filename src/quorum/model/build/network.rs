@@ -92,11 +92,8 @@ pub(super) fn policy(plan: &Plan, operators: NetworkPolicyPeer) -> NetworkPolicy
         ..NetworkPolicyPeer::default()
     });
     let is_for_all = plan.expose.as_ref().is_some_and(|expose| expose.source_ranges.is_empty());
-    let redis = NetworkPolicyPort {
-        port: Some(IntOrString::Int(i32::from(PORT))),
-        protocol: Some("TCP".into()),
-        ..NetworkPolicyPort::default()
-    };
+    let port = Some(IntOrString::Int(i32::from(PORT)));
+    let redis = NetworkPolicyPort { port, protocol: Some("TCP".into()), end_port: None };
     NetworkPolicy {
         metadata: owned(plan, plan.name.clone(), &[]),
         spec: Some(NetworkPolicySpec {

@@ -83,11 +83,8 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
         // Argo CD deletes an object with the label of an application whose list does not have it.
         metadata.labels.get_or_insert_default().remove(INSTANCE_LABEL);
     }
-    let own = [
-        ("username", user.clone()),
-        ("keyPrefix", client.key_prefix.as_str().to_owned()),
-        ("urls", urls(&plan.lists.voters)),
-    ];
+    let key_prefix = client.key_prefix.as_str().to_owned();
+    let own = [("username", user.clone()), ("keyPrefix", key_prefix), ("urls", urls(&plan.lists.voters))];
     let former = plan.lists.former.as_ref().filter(|_| client.access == ClientAccess::Read);
     let former = former.map(|former| (FORMER_URLS_KEY, urls(former)));
     let authorities = transport.authorities.clone().map(|authorities| (AUTHORITIES_KEY, authorities));

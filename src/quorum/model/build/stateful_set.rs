@@ -110,11 +110,8 @@ fn restricted() -> SecurityContext {
 /// It mounts nothing, because it must not read the members' passwords and keys.
 fn extra(container: &ExtraContainer) -> Container {
     let port = |(name, port): (&String, &i32)| tcp_port(name, *port);
-    let variable = |(name, value): (&String, &String)| EnvVar {
-        name: name.clone(),
-        value: Some(value.clone()),
-        ..EnvVar::default()
-    };
+    let variable =
+        |(name, value): (&String, &String)| EnvVar { name: name.clone(), value: Some(value.clone()), value_from: None };
     let (env, ports): (Vec<_>, Vec<_>) =
         (container.env.iter().map(variable).collect(), container.ports.iter().map(port).collect());
     Container {
