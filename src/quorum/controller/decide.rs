@@ -106,7 +106,7 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
         Some(rotation::progress(observed.auth.rotation()?, observed.own(), &step))
     };
     let is_recorded = records_loss(&observed.quorum);
-    let rollout = rollout::progress(&rollout(observed), observed.own(), &observed.undeleted);
+    let rollout = rollout::progress(&rollout(observed), observed.own().len(), &observed.undeleted);
     Overview {
         change: membership::describe(&observed.plan.lists, &change(observed), &observed.change_failures),
         blocked_clients: applied.map(|applied| applied.blocked_clients.clone()).unwrap_or_default(),

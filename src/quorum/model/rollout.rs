@@ -103,13 +103,9 @@ pub struct Progress {
     pub message: String,
 }
 
-/// Describes a step for users. `undeleted` has the answers of an API server that does not delete pods, by member.
-pub fn progress(
-    step: &RolloutStep,
-    members: &[MemberSummary],
-    undeleted: &BTreeMap<String, String>,
-) -> Option<Progress> {
-    let all = members.len();
+/// Describes a step for users, for a quorum with `all` own members. `undeleted` has the answers of an API server that does not delete
+/// pods, by member.
+pub fn progress(step: &RolloutStep, all: usize, undeleted: &BTreeMap<String, String>) -> Option<Progress> {
     let doing = match step {
         RolloutStep::Nothing => return None,
         RolloutStep::Paused(outdated) => Doing::RolloutPaused { outdated: outdated.len(), all },
@@ -176,7 +172,7 @@ mod tests {
         let locks = ["shop/job".to_owned()];
         let waits = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
         assert!(matches!(&waits, RolloutStep::Wait(_, Until::LocksComplete { locks }) if locks == "shop/job"));
-        let message = progress(&waits, &members, &BTreeMap::new()).unwrap().message;
+        let message = progress(&waits, members.len(), &BTreeMap::new()).unwrap().message;
         assert_eq!(
             message,
             "2 of 3 members run the old pod template, q-1 is next, when every member holds the keys of the held locks shop/job"
