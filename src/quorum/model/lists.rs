@@ -107,13 +107,8 @@ impl Lists {
 
     /// Every member that votes now or will vote, without duplicates. Any other member leaves.
     pub fn members(&self) -> Vec<String> {
-        let mut names = self.wanted.clone();
-        for name in self.in_force().flatten() {
-            if !names.contains(name) {
-                names.push(name.clone());
-            }
-        }
-        names
+        let mut known = BTreeSet::new();
+        self.wanted.iter().chain(self.in_force().flatten()).filter(|name| known.insert(*name)).cloned().collect()
     }
 
     /// The list of which a majority has stored every token so far.
