@@ -61,7 +61,7 @@ pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
 }
 
 /// The minimum of maxTTL.
-pub(in crate::quorum) const SHORTEST: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The maxTTL that can be published if masters are shared with other operators.
 ///

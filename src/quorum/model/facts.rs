@@ -40,11 +40,11 @@ pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: O
         ));
     };
     let (why, pod) = (obstacle(pod)?, pod.name_any());
-    let command = match why.ends_with("CrashLoopBackOff") {
-        true => format!("kubectl -n {namespace} logs {pod} --previous"),
-        false => format!("kubectl -n {namespace} describe pod {pod}"),
-    };
-    Some(format!("{why}. The kubelet or the scheduler tries again automatically. See: {command}"))
+    let has_log = why.ends_with("CrashLoopBackOff");
+    let command = if has_log { format!("logs {pod} --previous") } else { format!("describe pod {pod}") };
+    Some(format!(
+        "{why}. The kubelet or the scheduler tries again automatically. See: kubectl -n {namespace} {command}"
+    ))
 }
 
 /// Whether a member's pod uses TLS. A pod uses either TLS or plain TCP.

@@ -74,9 +74,8 @@ pub fn decide(input: &Input<'_>) -> SecretsStep {
     match (input.found, input.in_use) {
         (Found::Secrets(stored), Some(in_use)) if stored == in_use => SecretsStep::Keep(stored.clone()),
         // Another leader has advanced a rotation, or has made new secrets.
-        (Found::Secrets(stored), in_use) if in_use.is_none_or(|in_use| stored.supersedes(in_use)) => {
-            SecretsStep::Adopt(stored.clone())
-        }
+        (Found::Secrets(stored), Some(in_use)) if stored.supersedes(in_use) => SecretsStep::Adopt(stored.clone()),
+        (Found::Secrets(stored), None) => SecretsStep::Adopt(stored.clone()),
         // The members run with the known secrets, or are being restarted with them.
         (_, Some(in_use)) => SecretsStep::WriteBack(in_use.clone()),
         (Found::Useless, None) => SecretsStep::AwaitPerson,

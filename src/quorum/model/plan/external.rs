@@ -14,9 +14,8 @@ use crate::quorum::model::lists::{Lists, MOST};
 pub(super) fn member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     let specified = quorum.spec.external.iter().find(|member| member.name == name).map(ExternalStatus::from);
     let published = quorum.member(name).and_then(|member| member.external.clone());
-    let moved =
-        |specified: &ExternalStatus| published.as_ref().is_some_and(|recorded| recorded.address != specified.address);
-    let mut master = specified.filter(|specified| !moved(specified)).or_else(|| published.clone())?;
+    let is_there = |new: &ExternalStatus| published.as_ref().is_none_or(|recorded| recorded.address == new.address);
+    let mut master = specified.filter(is_there).or_else(|| published.clone())?;
     if let Some(tls) = &mut master.tls {
         tls.server_name.get_or_insert_with(|| host_of(&master.address).to_owned());
     }

@@ -86,9 +86,9 @@ fn joining_and_restarted_members_have_different_fence_reasons() {
     let first = Record { state: State::Fenced, reason: Some(Reason::FirstStart), ..Record::default() };
     let stamps = Stamps { joins: true, ..Stamps::default() };
     publish(&mut member, &first, stamps);
-    assert_eq!((member.reason, record_of(&member).reason), (Some(FenceReason::Joining), Some(Reason::FirstStart)));
+    assert_eq!((member.reason, record_of(&member).reason), (Some(Reason::Joining), Some(Reason::FirstStart)));
     publish(&mut member, &Record { reason: Some(Reason::Restarted), ..first }, stamps);
-    assert_eq!(member.reason, Some(FenceReason::Restarted));
+    assert_eq!(member.reason, Some(Reason::Restarted));
 }
 
 /// An older status was restored, and the users of a later membership epoch are open.

@@ -128,13 +128,17 @@ mod tests {
             keyspace: Default::default(),
             load: crate::redis_member::Load::default(),
         };
-        assert_eq!(unfit_process(&fine), None, "a file that it writes proves no memory, and none is required");
-        for unfit in [
+        assert_eq!(
+            unfit(&[], "q-0", Some(&fine)),
+            None,
+            "a file that it writes proves no memory, and none is required"
+        );
+        for observation in [
             Observation { is_master: false, ..fine.clone() },
             Observation { mode: "cluster".into(), ..fine.clone() },
             Observation { maxmemory_policy: "allkeys-lru".into(), ..fine },
         ] {
-            assert!(unfit_process(&unfit).is_some(), "{unfit:?}");
+            assert!(unfit(&[], "q-0", Some(&observation)).is_some(), "{observation:?}");
         }
     }
 }

@@ -155,12 +155,10 @@ fn clients_ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview)
 fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> CommonReason {
     let members = || status.members.iter().filter(|member| is_meant(member));
     let unconfirmed = |member: &MemberStatus| member.reason == Some(FenceReason::PredecessorUnconfirmed);
-    if members().any(unconfirmed) {
-        CommonReason::PredecessorUnconfirmed
-    } else if members().any(|member| member.state == MemberState::Fenced) {
-        CommonReason::MembersFenced
-    } else {
-        CommonReason::MembersStarting
+    match () {
+        () if members().any(unconfirmed) => CommonReason::PredecessorUnconfirmed,
+        () if members().any(|member| member.state == MemberState::Fenced) => CommonReason::MembersFenced,
+        () => CommonReason::MembersStarting,
     }
 }
 

@@ -2,9 +2,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::api::RedisQuorum;
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
-use crate::quorum::model::lists::wanted;
+use crate::api::{RedisQuorum, RedisQuorumStatus};
+use crate::quorum::model::lists::{Lists, wanted};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::rollout::Progress;
 use crate::redlock::MemberError;
