@@ -103,8 +103,9 @@ pub struct Progress {
     pub message: String,
 }
 
-/// Describes a step for users, for a quorum with `all` own members. `undeleted` has the answers of an API server that does not delete
-/// pods, by member.
+/// Describes a step for users.
+///
+/// `all` is the number of own members. `undeleted` has the answers of an API server that does not delete pods, by member.
 pub fn progress(step: &RolloutStep, all: usize, undeleted: &BTreeMap<String, String>) -> Option<Progress> {
     let doing = match step {
         RolloutStep::Nothing => return None,

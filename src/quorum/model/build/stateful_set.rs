@@ -207,7 +207,7 @@ fn liveness() -> Probe {
     }
 }
 
-/// The volume with the configuration, and with TLS that with the certificate.
+/// The volumes of a member: its configuration, and its certificate if it uses TLS.
 ///
 /// The configuration is read-only, because the fence needs the closed ACL file at every start. The kubelet writes a new certificate into
 /// the running pod.

@@ -68,7 +68,9 @@ impl NodeWatch {
         self.facts.present = Some(PresentNode { identity, ready_since, out_of_service: is_out_of_service(node) });
     }
 
-    /// Drops the present object, if it is this one. The end of an earlier object proves nothing about the current one.
+    /// Drops the present object, if it is this one.
+    ///
+    /// The end of an earlier object proves nothing about the current one.
     fn drop_present(&mut self, last: &NodeIdentity) {
         if self.facts.present.as_ref().is_some_and(|present| present.identity.uid == last.uid) {
             (self.ready, self.facts.present) = (None, None);

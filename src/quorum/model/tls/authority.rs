@@ -72,7 +72,9 @@ impl Authority {
     }
 }
 
-/// The authority after all steps that are due at `now`, in seconds of Unix time. `make` makes a new one.
+/// The authority after all steps that are due. `make` makes a new one.
+///
+/// `now` is in seconds of Unix time.
 ///
 /// # Errors
 /// If `make` fails.
