@@ -5,73 +5,74 @@
 use crate::api::GoDuration;
 use crate::api::conditions::HeldReason;
 
-/// The reason for the end of a hold.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
-#[expect(missing_docs, reason = "a message shows what its fields are")]
-pub enum End {
+messages! {
+    /// The reason for the end of a hold.
+    #[derive(displaydoc::Display)]
+    pub enum End: means -> HeldReason;
+
     /// Broken by force, exclusion was given up: {reason}
-    BrokenByForce { reason: String },
+    BrokenByForce { reason: String } => HeldReason::Broken,
     /// Broken: {reason}
-    Broken { reason: String },
+    Broken { reason: String } => HeldReason::Broken,
     /// The annotation step-down asked the holder to pass the lock on: {reason}
-    SteppedDown { reason: String },
+    SteppedDown { reason: String } => HeldReason::SteppedDown,
     /// Node {node} of the holder was cordoned
-    Cordoned { node: String },
+    Cordoned { node: String } => HeldReason::SteppedDown,
     /// The holder released the lock
-    Released,
+    Released => HeldReason::Released,
     /// This version of the operator cannot read the object: {error}. It does not grant the lock, and lets a hold run out.
     /// Change what the message names, or delete the object
-    Unreadable { error: String },
+    Unreadable { error: String } => HeldReason::Unreadable,
     /// The claim was deleted
-    Deleted,
+    Deleted => HeldReason::Released,
     /// The lock was deleted while its holder works
-    DeletedWhileHeld,
+    DeletedWhileHeld => HeldReason::Released,
     /// The claim was deleted with its owner, and {doubt}
-    DeletedWithOwner { doubt: String },
+    DeletedWithOwner { doubt: String } => HeldReason::Released,
     /// The claim was deleted, and its owner {kind} {name} can have processes that the operator does not know
-    UnknownOwner { kind: String, name: String },
+    UnknownOwner { kind: String, name: String } => HeldReason::Released,
     /// The namespace of the lock is being deleted
-    NamespaceEnds,
+    NamespaceEnds => HeldReason::Released,
     /// spec.suspend was set
-    Suspended,
+    Suspended => HeldReason::Suspended,
     /// spec.maxHold has passed
-    MaxHold,
+    MaxHold => HeldReason::MaxHoldReached,
     /// The holder's container has terminated
-    Terminated,
+    Terminated => HeldReason::HolderGone,
     /// The holder's container has terminated, and the next container of its pod possibly leads
-    SuccessorLeads,
+    SuccessorLeads => HeldReason::HolderGone,
     /// The holder is possibly gone: {doubt}
-    InDoubt { doubt: String },
+    InDoubt { doubt: String } => HeldReason::HolderGone,
     /// The Job has finished, and its pods have ended
-    JobFinished,
+    JobFinished => HeldReason::Released,
     /// The Job has finished, and it can have pods that the operator did not observe
-    JobFinishedUnobserved,
+    JobFinishedUnobserved => HeldReason::Released,
     /// The Job does not exist any more, and it can have pods that the operator did not observe
-    JobGone,
+    JobGone => HeldReason::HolderGone,
     /// Another client has suspended the Job. The operator leaves the Job alone until you delete this claim
-    JobSuspended,
+    JobSuspended => HeldReason::Released,
     /// The operator has suspended the Job, and ended before it could publish the reason
-    JobHalted,
+    JobHalted => HeldReason::HolderGone,
     /// {why}; the Job has no running pod, and starts none
-    JobStopped { reason: HeldReason, why: String },
+    JobStopped { reason: HeldReason, why: String } => HeldReason::Ending,
     /// {why}; pods of the Job were not observed to end within their grace period and one ttl
-    JobOverdue { reason: HeldReason, why: String },
+    JobOverdue { reason: HeldReason, why: String } => HeldReason::Ending,
     /// The holder failed its check in spec.liveness {failures} times in a row: {why}
-    CheckFailed { failures: i32, why: String },
+    CheckFailed { failures: i32, why: String } => HeldReason::HolderUnhealthy,
     /// The holder's heartbeat has been silent for {silent}: it did not renew the Lease with the name of the claim
-    HeartbeatSilent { silent: GoDuration },
+    HeartbeatSilent { silent: GoDuration } => HeldReason::HolderUnhealthy,
     /// The holder's container runs, and its program did not renew Lease {lease} for {silent}. Another candidate is ready
-    LeaseIdle { lease: String, silent: GoDuration },
+    LeaseIdle { lease: String, silent: GoDuration } => HeldReason::HolderUnhealthy,
     /// The hold was not renewed before its validity ran out: {trouble}
-    NotRenewed { trouble: String },
+    NotRenewed { trouble: String } => HeldReason::Expired,
     /// The published validity ran out before the operator could write another one, so the Lease has no leader
-    Unpublished,
+    Unpublished => HeldReason::Expired,
     /// A majority of the members no longer has the key: {trouble}
-    Refused { trouble: String },
+    Refused { trouble: String } => HeldReason::Expired,
     /// The RedisQuorum of the hold no longer exists
-    QuorumGone,
+    QuorumGone => HeldReason::Expired,
     /// {message}
-    Recorded { reason: HeldReason, message: String },
+    Recorded { reason: HeldReason, message: String } => HeldReason::Ending,
 }
 
 impl End {
@@ -84,25 +85,11 @@ impl End {
     /// The reason in the condition Held and in the history.
     pub const fn reason(&self) -> HeldReason {
         match self {
-            Self::BrokenByForce { .. } | Self::Broken { .. } => HeldReason::Broken,
-            Self::SteppedDown { .. } | Self::Cordoned { .. } => HeldReason::SteppedDown,
-            Self::Released | Self::Deleted | Self::DeletedWhileHeld => HeldReason::Released,
-            Self::DeletedWithOwner { .. } | Self::UnknownOwner { .. } | Self::NamespaceEnds => HeldReason::Released,
-            Self::Unreadable { .. } => HeldReason::Unreadable,
-            Self::Suspended => HeldReason::Suspended,
-            Self::MaxHold => HeldReason::MaxHoldReached,
-            Self::Terminated | Self::SuccessorLeads | Self::InDoubt { .. } => HeldReason::HolderGone,
-            Self::JobGone | Self::JobHalted => HeldReason::HolderGone,
-            Self::JobFinished | Self::JobFinishedUnobserved | Self::JobSuspended => HeldReason::Released,
-            // The reason for which the operator stopped the Job.
-            Self::JobStopped { reason, .. } | Self::JobOverdue { reason, .. } => *reason,
-            Self::CheckFailed { .. } | Self::HeartbeatSilent { .. } | Self::LeaseIdle { .. } => {
-                HeldReason::HolderUnhealthy
+            // A Job was stopped for this reason, or a status records it.
+            Self::JobStopped { reason, .. } | Self::JobOverdue { reason, .. } | Self::Recorded { reason, .. } => {
+                *reason
             }
-            Self::NotRenewed { .. } | Self::Unpublished | Self::Refused { .. } | Self::QuorumGone => {
-                HeldReason::Expired
-            }
-            Self::Recorded { reason, .. } => *reason,
+            _ => self.means(),
         }
     }
 }

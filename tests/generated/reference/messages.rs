@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     page,
-    source::{Item, arms, block, items, messages, read, values, variants},
+    source::{Item, block, items, messages, read},
 };
 
 const REASONS: [&str; 2] = ["crates/api/src/conditions/reasons.rs", "crates/api/src/conditions/quorum_reasons.rs"];
@@ -13,10 +13,11 @@ const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
 
 /// Enums with messages of a lock's conditions, each with its condition.
-const OF_LOCKS: [(&str, &str, &str); 3] = [
+const OF_LOCKS: [(&str, &str, &str); 4] = [
     ("src/lock/model/refusal.rs", "Refusal", "Accepted"),
     ("src/quorum/model/lookup.rs", "LookupError", "Accepted"),
     ("src/lock/model/held_message.rs", "HeldMessage", "Held"),
+    ("src/lock/model/end.rs", "End", "Held"),
 ];
 
 /// Enums whose variants are fragments of messages, by the name of their placeholder.
@@ -96,25 +97,11 @@ fn messages_of_locks() -> Vec<(&'static str, String, String)> {
     for (path, name, condition) in OF_LOCKS {
         for (variant, reason) in messages(path, name) {
             let message = variant.paragraphs[0].clone();
-            // Another enum has this message.
-            if message != "{0}" {
+            // Another enum, or a status, has this message.
+            if !["{0}", "{message}"].contains(&message.as_str()) {
                 found.push((condition, last(&reason).to_owned(), message));
             }
         }
-    }
-    let (path, name) = ("src/lock/model/end.rs", "End");
-    let reasons = arms(path, name, "reason");
-    for variant in variants(path, name) {
-        let message = variant.paragraphs[0].clone();
-        if message == "{message}" {
-            continue;
-        }
-        let own = values(&reasons, variant.name());
-        let reason = match variant.name() {
-            "JobStopped" | "JobOverdue" => "Ending",
-            variant => last(own.first().unwrap_or_else(|| panic!("{name}::{variant} has no reason"))),
-        };
-        found.push(("Held", reason.to_owned(), message));
     }
     found
 }
@@ -265,7 +252,7 @@ fn events_are_on_one_page() {
 fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =
         OF_LOCKS.iter().map(|(_, name, _)| *name).chain(FRAGMENTS.iter().map(|(.., name)| *name)).collect();
-    let rest = ["End", "Problem", "QuorumMessage", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
+    let rest = ["Problem", "QuorumMessage", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
     let mut folders = vec![crate::root().join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -62,13 +62,6 @@ pub(super) fn block<'a>(text: &'a str, before: &str) -> &'a str {
     &text[body..body + text[body..].find(&end).unwrap_or_else(|| panic!("`{before}` has no end"))]
 }
 
-/// The variants of an enum that have a comment.
-pub(super) fn variants(path: &str, name: &str) -> Vec<Item> {
-    let text = read(path);
-    let all = items(block(&text, &format!("pub enum {name} {{")));
-    all.into_iter().filter(|item| item.code.starts_with(|c: char| c.is_ascii_uppercase())).collect()
-}
-
 /// The variants of an enum of `messages!`, each with the code after `=>`.
 pub(super) fn messages(path: &str, name: &str) -> Vec<(Item, String)> {
     let text = read(path).replace("=>\n        ", "=> ");
@@ -77,34 +70,4 @@ pub(super) fn messages(path: &str, name: &str) -> Vec<(Item, String)> {
     let meaning = |item: &Item| item.code.split_once(" => ").unwrap().1.trim_end_matches(',').to_owned();
     let all = items(body.split("\n}\n").next().unwrap()).into_iter();
     all.map(|item| (meaning(&item), item)).map(|(meaning, item)| (item, meaning)).collect()
-}
-
-/// The value for every variant of a method that is a `match self`.
-///
-/// An arm has the form `Self::A { .. } | Self::B => VALUE,`.
-pub(super) fn arms(path: &str, name: &str, method: &str) -> Vec<(String, String)> {
-    let text = read(path);
-    let methods = block(&text, &format!("impl {name} {{"));
-    let body = block(block(methods, &format!("fn {method}(&self)")), "match self").replace("Self::", "\u{1}");
-    let body: Vec<&str> = body.lines().map(str::trim).filter(|line| !line.starts_with("//")).collect();
-    let body = body.join(" ");
-    let mut found = Vec::new();
-    let mut patterns = Vec::new();
-    for part in body.split('\u{1}').skip(1) {
-        let variant = part.split(|c: char| !c.is_alphanumeric()).next().unwrap();
-        patterns.push(variant.to_owned());
-        if let Some((_, value)) = part.split_once("=>") {
-            let value = value.split(" _ =>").next().unwrap().trim().trim_start_matches('{').trim_end_matches('}');
-            let value = value.trim().trim_end_matches(',').to_owned();
-            found.extend(patterns.drain(..).map(|variant| (variant, value.clone())));
-        }
-    }
-    found
-}
-
-/// The values of a method for one variant, without repetitions.
-pub(super) fn values(arms: &[(String, String)], variant: &str) -> Vec<String> {
-    let mut values: Vec<_> = arms.iter().filter(|(name, _)| name == variant).map(|(_, value)| value.clone()).collect();
-    values.dedup();
-    values
 }
