@@ -16,7 +16,8 @@ use crate::api::DistributedLock;
 use crate::api::conditions::{AcceptedReason, LockCondition};
 use crate::api::requests::{RequestError, as_operator, request, unless_undone};
 use crate::lock::model::end::End;
-use crate::lock::model::lease::{self, Change, Unchanged};
+use crate::lock::model::heartbeat::Heartbeat;
+use crate::lock::model::lease::{self, Change};
 use crate::lock::model::refusal::Refusal;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::Class;
@@ -34,9 +35,10 @@ pub(super) struct LeaseSync {
 
 #[derive(Debug)]
 struct Observed {
-    opened: lease::Opened,
-    unchanged: Unchanged,
+    heartbeat: Heartbeat,
     misfit: Option<Refusal>,
+    /// The end of the hold with this token.
+    idle: Option<(i64, End)>,
 }
 
 impl LeaseSync {
@@ -64,7 +66,7 @@ impl LeaseSync {
     ///
     /// After it succeeds, the policy applies to the Lease.
     pub(super) async fn correct(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
-        self.change(store, lock, |lease, unchanged, times| lease::decide(lock, lease, unchanged, times)).await
+        self.change(store, lock, |lease, heartbeat, times| lease::decide(lock, lease, heartbeat, times)).await
     }
 
     /// Closes the Lease of a lock whose holder's container has terminated, so that the lock can be freed.
@@ -77,7 +79,7 @@ impl LeaseSync {
         lock: &DistributedLock,
         since: UnixMillis,
     ) -> Result<Option<Duration>, Error> {
-        self.change(store, lock, |lease, unchanged, times| lease::close(lock, lease, unchanged, since, times)).await
+        self.change(store, lock, |lease, heartbeat, times| lease::close(lock, lease, heartbeat, since, times)).await
     }
 
     /// Reads a Lease and makes the change that it needs.
@@ -87,7 +89,7 @@ impl LeaseSync {
         &self,
         store: &LockStore,
         lock: &DistributedLock,
-        decide: impl FnOnce(Option<&Lease>, Option<&Unchanged>, (Boottime, UnixMillis)) -> Change,
+        decide: impl FnOnce(Option<&Lease>, Option<&Heartbeat>, (Boottime, UnixMillis)) -> Change,
     ) -> Result<Option<Duration>, Error> {
         let Some(name) = self.gated(lock) else { return Ok(None) };
         let namespace = lock.namespace().unwrap_or_default();
@@ -96,9 +98,9 @@ impl LeaseSync {
         let found = request(leases.get_opt(name)).await?;
         drop(slot);
         let now = self.context.clock.boottime();
-        let unchanged = self.observe(lock, found.as_ref(), now);
+        let heartbeat = self.observe(lock, found.as_ref(), now);
         let refused = |cause| Refusal::LeaseNotWritten { lease: format!("{namespace}/{name}"), cause };
-        let (lease, read_again) = match decide(found.as_ref(), unchanged.as_ref(), (now, store.api_now())) {
+        let (lease, read_again) = match decide(found.as_ref(), heartbeat.as_ref(), (now, store.api_now())) {
             Change::Leave => return Ok(None),
             Change::Wait(left) => return Ok(Some(left)),
             Change::Label(lease) => (lease, Some(AFTER_CONFLICT)),
@@ -113,13 +115,14 @@ impl LeaseSync {
     }
 
     /// Remembers a Lease that was read. Returns since when it has not changed.
-    fn observe(&self, lock: &DistributedLock, found: Option<&Lease>, now: Boottime) -> Option<Unchanged> {
+    fn observe(&self, lock: &DistributedLock, found: Option<&Lease>, now: Boottime) -> Option<Heartbeat> {
         let (mut observed, uid) = (self.observed.lock(), lock.uid().unwrap_or_default());
-        let before = observed.remove(&uid).map(|lease| lease.unchanged);
-        let unchanged = Unchanged::after(before, found?, now);
-        let opened = lease::Opened::of(lock, found?, now);
-        observed.insert(uid, Observed { opened, unchanged: unchanged.clone(), misfit: lease::misfit(lock, found) });
-        Some(unchanged)
+        let before = observed.remove(&uid).map(|lease| lease.heartbeat);
+        let (lease, mut heartbeat) = (found?, before.unwrap_or(Heartbeat::new(now)));
+        heartbeat.observe(lease.resource_version(), now);
+        let (misfit, idle) = (lease::misfit(lock, lease), lease::idle(lock, lease, &heartbeat, now));
+        observed.insert(uid, Observed { heartbeat: heartbeat.clone(), misfit, idle });
+        Some(heartbeat)
     }
 
     /// The reason why its Lease does not fit the lock.
@@ -129,9 +132,8 @@ impl LeaseSync {
 
     /// The end of a hold whose leader does not renew the Lease, although its container runs.
     pub(super) fn idle(&self, lock: &DistributedLock) -> Option<End> {
-        let observed = self.observed.lock();
-        let Observed { opened, unchanged, .. } = observed.get(&lock.uid().unwrap_or_default())?;
-        lease::idle(lock, opened, unchanged)
+        let (token, end) = self.observed.lock().get(&lock.uid().unwrap_or_default())?.idle.clone()?;
+        (lock.fencing_token() == Some(token)).then_some(end)
     }
 
     /// Drops the memory of a deleted object.

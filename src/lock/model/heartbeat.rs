@@ -18,7 +18,7 @@ const LAST_CHECK: Duration = Duration::from_millis(500);
 /// How early a renewal can begin.
 const TOLERANCE: Duration = Duration::from_millis(10);
 
-/// The version of the heartbeat's Lease, and when this replica first observed it.
+/// The version of a Lease, and when this replica first observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     version: Option<String>,
@@ -26,7 +26,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// The heartbeat of a hold that is observed for the first time.
+    /// The heartbeat of a hold or a Lease that is observed for the first time.
     pub const fn new(now: Boottime) -> Self {
         Self { version: None, since: now }
     }
@@ -42,26 +42,23 @@ impl Heartbeat {
     pub fn last_end(&self, ttl: Duration) -> Boottime {
         self.since + ttl
     }
-}
 
-/// The decision about a renewal of a hold whose keys have a latest end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bounded {
-    /// Renew with this time to live, and check the holder again at this moment at the latest.
-    Renew(Duration, Boottime),
-    /// Do not renew, because the time has passed or another check would be late.
-    Over,
+    /// How long the Lease has not changed.
+    pub fn silent_for(&self, now: Boottime) -> Duration {
+        now.since(self.since)
+    }
 }
 
 /// The renewal of a hold with this `ttl` whose keys must not end after `last`.
-pub fn bounded(last: Boottime, ttl: Duration, drift: Drift, now: Boottime) -> Bounded {
+///
+/// Returns the time to live of the renewal, and the latest time of the next check of the holder. `None` if the time has passed, or if that check
+/// would be late.
+pub fn bounded(last: Boottime, ttl: Duration, drift: Drift, now: Boottime) -> Option<(Duration, Boottime)> {
     let (early, tolerance) = ((ttl / 10).min(LAST_CHECK), (ttl / 100).min(TOLERANCE));
     // The end of the validity that a renewal at the last heartbeat earned.
     let valid_until = last.saturating_sub(drift.allowance(ttl));
-    if now + early + tolerance >= valid_until {
-        return Bounded::Over;
-    }
-    Bounded::Renew(last.since(now).min(ttl), valid_until.saturating_sub(early))
+    let is_over = now + early + tolerance >= valid_until;
+    (!is_over).then(|| (last.since(now).min(ttl), valid_until.saturating_sub(early)))
 }
 
 /// Uncertainty of a time that the API server wrote.
@@ -110,15 +107,11 @@ mod tests {
         let drift = Drift::default();
         let (last, whole) = (at(20), at(20).saturating_sub(drift.allowance(TTL)));
         let check_at = whole.saturating_sub(Duration::from_millis(500));
-        assert_eq!(bounded(last, TTL, drift, at(10)), Bounded::Renew(TTL, check_at));
-        assert_eq!(
-            bounded(last, TTL, drift, at(14)),
-            Bounded::Renew(Duration::from_secs(6), check_at),
-            "its key ends at 20"
-        );
-        assert_eq!(bounded(last, TTL, drift, check_at), Bounded::Over);
+        assert_eq!(bounded(last, TTL, drift, at(10)), Some((TTL, check_at)));
+        assert_eq!(bounded(last, TTL, drift, at(14)), Some((Duration::from_secs(6), check_at)), "its key ends at 20");
+        assert_eq!(bounded(last, TTL, drift, check_at), None);
         assert!(check_at < whole, "the last check comes while the hold is valid");
-        assert_eq!(bounded(last, TTL, drift, at(21)), Bounded::Over);
+        assert_eq!(bounded(last, TTL, drift, at(21)), None);
     }
 
     #[test]

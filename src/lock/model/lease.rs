@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::ResourceExt;
 
 use super::end::End;
+use super::heartbeat::Heartbeat;
 use super::refusal::Refusal;
 use super::status::is_unconfirmed;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition};
@@ -63,22 +64,6 @@ impl Holder {
     }
 }
 
-/// The version of a Lease, and since when this replica has observed it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unchanged {
-    version: Option<String>,
-    since: Boottime,
-}
-
-impl Unchanged {
-    /// The state after a read of the Lease.
-    #[must_use]
-    pub fn after(before: Option<Self>, lease: &Lease, now: Boottime) -> Self {
-        let version = lease.resource_version();
-        before.filter(|before| before.version == version).unwrap_or(Self { version, since: now })
-    }
-}
-
 /// The change that a Lease needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
@@ -96,29 +81,24 @@ pub enum Change {
 pub fn decide(
     lock: &DistributedLock,
     lease: Option<&Lease>,
-    unchanged: Option<&Unchanged>,
+    heartbeat: Option<&Heartbeat>,
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
     let Some(holder) = Holder::of(lock) else { return Change::Leave };
-    let Some(lease) = lease else { return Change::Write(Box::new(written(&empty(lock), &holder, api_now))) };
+    let Some(lease) = lease else { return written(&empty(lock), &holder, api_now) };
     let Named { name, token, is_elsewhere, is_admitted } = Named::of(lock, lease);
-    let is_named = !name.is_empty();
-    let left = left_of(lease, unchanged, now);
+    let (is_named, left) = (!name.is_empty(), left_of(lease, heartbeat, now));
+    let is_right = match &holder {
+        Holder::Pod(current) => token == Some(*current) && !is_elsewhere,
+        Holder::Elsewhere(other) => name == other && !is_old(lease, api_now),
+        Holder::Nobody => !is_named && token.is_none(),
+    };
     match is_labelled(lease) {
-        true if is_named && !is_admitted && !left.is_zero() => return Change::Wait(left),
-        false if is_named => return Change::Label(Box::new(labelled(lease.clone()))),
-        _ => {}
+        false if is_named => Change::Label(Box::new(labelled(lease.clone()))),
+        true if is_named && !is_admitted && !left.is_zero() => Change::Wait(left),
+        true if is_right => Change::Leave,
+        _ => written(lease, &holder, api_now),
     }
-    let is_true = is_labelled(lease)
-        && match &holder {
-            Holder::Pod(current) => token == Some(*current) && !is_elsewhere,
-            Holder::Elsewhere(other) => name == other && !is_old(lease, api_now),
-            Holder::Nobody => !is_named && token.is_none(),
-        };
-    if is_true {
-        return Change::Leave;
-    }
-    Change::Write(Box::new(written(lease, &holder, api_now)))
 }
 
 /// Returns the change that closes a Lease, because the container of its lock's holder has terminated.
@@ -128,20 +108,19 @@ pub fn decide(
 pub fn close(
     lock: &DistributedLock,
     lease: Option<&Lease>,
-    unchanged: Option<&Unchanged>,
+    heartbeat: Option<&Heartbeat>,
     successor_since: UnixMillis,
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
-    let closed = |lease: &Lease| Change::Write(Box::new(written(lease, &Holder::Nobody, api_now)));
-    let Some(lease) = lease else { return closed(&empty(lock)) };
+    let Some(lease) = lease else { return written(&empty(lock), &Holder::Nobody, api_now) };
     let Named { name, token, is_elsewhere, is_admitted } = Named::of(lock, lease);
-    let left = left_of(lease, unchanged, now);
+    let left = left_of(lease, heartbeat, now);
     let leads_perhaps =
         || !name.is_empty() && !is_elsewhere && (!is_admitted || is_of_successor(lock, lease, successor_since));
     match () {
         () if name.is_empty() && token.is_none() && is_labelled(lease) => Change::Leave,
         () if leads_perhaps() && !left.is_zero() => Change::Wait(left),
-        () => closed(lease),
+        () => written(lease, &Holder::Nobody, api_now),
     }
 }
 
@@ -170,9 +149,8 @@ fn ends_in_uuid(identity: &str) -> bool {
 }
 
 /// How long the holder in a Lease can still lead, unless it renews.
-fn left_of(lease: &Lease, unchanged: Option<&Unchanged>, now: Boottime) -> Duration {
-    let waited = unchanged.map_or(Duration::ZERO, |unchanged| now.since(unchanged.since));
-    duration_of(lease).saturating_sub(waited)
+fn left_of(lease: &Lease, heartbeat: Option<&Heartbeat>, now: Boottime) -> Duration {
+    duration_of(lease).saturating_sub(heartbeat.map_or(Duration::ZERO, |heartbeat| heartbeat.silent_for(now)))
 }
 
 /// Whether the policy compares the writes of this Lease with its lock.
@@ -199,8 +177,7 @@ pub fn read_again(lock: &DistributedLock) -> Option<Duration> {
 }
 
 /// Reports a Lease whose holder can lead for more than half of the lock's ttl.
-pub fn misfit(lock: &DistributedLock, lease: Option<&Lease>) -> Option<Refusal> {
-    let lease = lease?;
+pub fn misfit(lock: &DistributedLock, lease: &Lease) -> Option<Refusal> {
     let Named { name, is_elsewhere, .. } = Named::of(lock, lease);
     let (duration, ttl) = (duration_of(lease), lock.spec.ttl);
     (!name.is_empty() && !is_elsewhere && duration > ttl.get() / 2).then(|| Refusal::LeaseTooLong {
@@ -245,37 +222,16 @@ fn was_opened(lock: &DistributedLock, lease: &Lease, token: i64) -> bool {
         || lock.status.as_ref().is_some_and(|status| status.history.iter().any(is_past))
 }
 
-/// The state of a Lease that shows whether the leader of a hold renews it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// The time of the read. The Lease can have changed since.
-    read: Boottime,
-    /// The token of the hold.
-    token: Option<i64>,
-    /// How long the Lease can stay unchanged. A leader that has not written its name has one ttl for that.
-    limit: Duration,
-}
-
-impl Opened {
-    /// The state after a read of the Lease.
-    #[must_use]
-    pub fn of(lock: &DistributedLock, lease: &Lease, now: Boottime) -> Self {
-        let Named { name, token, .. } = Named::of(lock, lease);
-        Self { read: now, token, limit: if name.is_empty() { lock.spec.ttl.get() } else { duration_of(lease) } }
-    }
-}
-
-/// The end of a hold whose leader does not renew the Lease.
+/// The end of a hold whose leader does not renew the Lease, with the token of that hold. The Lease was read at `now`.
 ///
-/// A client-go leader that has not renewed its Lease for its duration has stopped leading.
-pub fn idle(lock: &DistributedLock, opened: &Opened, unchanged: &Unchanged) -> Option<End> {
-    let silent = opened.read.since(unchanged.since);
-    let is_idle = opened.token.is_some() && opened.token == lock.fencing_token() && silent >= opened.limit;
-    is_idle.then(|| End::LeaseIdle { lease: lock.lease().unwrap_or_default().to_owned(), silent: whole(silent).into() })
-}
-
-fn whole(time: Duration) -> Duration {
-    Duration::from_secs(time.as_secs())
+/// A client-go leader that has not renewed its Lease for its duration has stopped leading. A leader that has not written its name has one ttl
+/// for that.
+pub fn idle(lock: &DistributedLock, lease: &Lease, heartbeat: &Heartbeat, now: Boottime) -> Option<(i64, End)> {
+    let Named { name, token, .. } = Named::of(lock, lease);
+    let limit = if name.is_empty() { lock.spec.ttl.get() } else { duration_of(lease) };
+    let silent = heartbeat.silent_for(now);
+    let end = End::LeaseIdle { lease: lease.name_any(), silent: Duration::from_secs(silent.as_secs()).into() };
+    token.filter(|_| silent >= limit).map(|token| (token, end))
 }
 
 fn duration_of(lease: &Lease) -> Duration {
@@ -288,8 +244,8 @@ fn is_old(lease: &Lease, api_now: UnixMillis) -> bool {
     renewed.is_none_or(|renewed| api_now.0.saturating_sub(renewed.0.as_millisecond()) > NAME_AGAIN)
 }
 
-/// The Lease for this holder. A pod writes its own name, so its Lease is empty at first.
-fn written(lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Lease {
+/// The write of the Lease for this holder. A pod writes its own name, so its Lease is empty at first.
+fn written(lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Change {
     let before = lease.spec.clone().unwrap_or_default();
     let (name, duration) = match holder {
         Holder::Elsewhere(other) => (other.as_str(), LONG),
@@ -313,7 +269,7 @@ fn written(lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Lease {
         Holder::Pod(token) => drop(annotations.insert(LEASE_TOKEN_ANNOTATION.to_owned(), token.to_string())),
         Holder::Elsewhere(_) | Holder::Nobody => drop(annotations.remove(LEASE_TOKEN_ANNOTATION)),
     }
-    lease
+    Change::Write(Box::new(lease))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::{holder, location};
 use crate::api::requests::request;
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::lock::model::end::End;
-use crate::lock::model::heartbeat::{self, Bounded};
+use crate::lock::model::heartbeat;
 use crate::lock::model::hold::{Hold, RenewalOutcome, Terms};
 use crate::lock::model::orphans;
 use crate::quorum::session::{QuorumSession, Sessions};
@@ -175,7 +175,7 @@ impl Renewal {
             }
         };
         let mut check_by = None;
-        if let Some(Bounded::Renew(ttl, at)) = bounded {
+        if let Some((ttl, at)) = bounded {
             (hold.terms.ttl, check_by) = (ttl, Some(at));
         }
         self.holds.checked(&uid, &nonce, check_by);
@@ -188,15 +188,13 @@ impl Renewal {
     }
 
     /// Checks the holder. An error is the reason to stop its renewal.
-    async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, End> {
+    async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<(Duration, Boottime)>, End> {
         let checked = self.answers.check(&self.context, lock, hold).await?;
         let Some(last) = checked else { return Ok(None) };
         let session = location::session(&self.sessions, &hold.terms.quorum);
         let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
-        match heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime()) {
-            Bounded::Over => Err(End::HeartbeatSilent { silent: hold.terms.ttl.into() }),
-            renew => Ok(Some(renew)),
-        }
+        let bounded = heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime());
+        bounded.map(Some).ok_or_else(|| End::HeartbeatSilent { silent: hold.terms.ttl.into() })
     }
 
     /// Periodically drops results of checks of locks that are not held here.

@@ -55,10 +55,16 @@ fn ours(holder: &str, token: Option<i64>) -> Lease {
     lease(holder, token.map_or(json!({}), |token| json!({LEASE_TOKEN_ANNOTATION: token.to_string()})))
 }
 
+/// The heartbeat of a Lease that was read for the first time after 100 seconds.
+fn first_read(lease: &Lease) -> Heartbeat {
+    let mut heartbeat = Heartbeat::new(at(100));
+    heartbeat.observe(lease.resource_version(), at(100));
+    heartbeat
+}
+
 /// The decision on a Lease that has not changed for this number of seconds.
 fn after(lock: &DistributedLock, lease: &Lease, seconds: u64) -> Change {
-    let unchanged = Unchanged::after(None, lease, at(100));
-    decide(lock, Some(lease), Some(&unchanged), (at(100 + seconds), WALL))
+    decide(lock, Some(lease), Some(&first_read(lease)), (at(100 + seconds), WALL))
 }
 
 /// Holder, duration, transitions and token of a written Lease.
@@ -130,8 +136,8 @@ fn the_policy_concerns_a_lease_before_anything_else() {
 ///
 /// The container ended this number of seconds after the present time.
 fn closed(lease: &Lease, ended: i64, seconds: u64) -> Change {
-    let unchanged = Unchanged::after(None, lease, at(100));
-    close(&held(7), Some(lease), Some(&unchanged), UnixMillis(WALL.0 + ended * 1_000), (at(100 + seconds), WALL))
+    let since = UnixMillis(WALL.0 + ended * 1_000);
+    close(&held(7), Some(lease), Some(&first_read(lease)), since, (at(100 + seconds), WALL))
 }
 
 #[test]
@@ -172,7 +178,9 @@ fn a_holder_without_admission_counts_for_its_whole_duration() {
     assert_eq!(after(&held(7), &stranger, 0), Change::Wait(Duration::from_secs(15)));
     assert_eq!(after(&held(7), &stranger, 14), Change::Wait(Duration::from_secs(1)));
     assert_eq!(written(after(&held(7), &stranger, 15)).0, "");
-    let renewed = Unchanged::after(Some(Unchanged { version: Some("4".into()), since: at(0) }), &stranger, at(100));
+    let mut renewed = Heartbeat::new(at(0));
+    renewed.observe(Some("4".into()), at(0));
+    renewed.observe(stranger.resource_version(), at(100));
     let change = decide(&held(7), Some(&stranger), Some(&renewed), (at(101), WALL));
     assert_eq!(change, Change::Wait(Duration::from_secs(14)), "a renewal restarts the wait");
 }
@@ -196,16 +204,15 @@ fn a_holder_elsewhere_is_named_again_before_its_lease_ends() {
 
 #[test]
 fn a_leader_that_does_not_renew_the_lease_loses_the_lock() {
-    let idle = |lease: &Lease, seconds: u64| {
-        let unchanged = Unchanged::after(None, lease, at(100));
-        super::idle(&held(7), &Opened::of(&held(7), lease, at(100 + seconds)), &unchanged)
-    };
+    let idle = |lease: &Lease, seconds: u64| super::idle(&held(7), lease, &first_read(lease), at(100 + seconds));
     assert_eq!(idle(&ours("a-0_1", Some(7)), 14), None);
-    let message = idle(&ours("a-0_1", Some(7)), 15).unwrap().to_string();
+    let (token, end) = idle(&ours("a-0_1", Some(7)), 15).unwrap();
+    let message = end.to_string();
+    assert_eq!(token, 7, "only the hold with this token ends");
     assert!(message.contains("did not renew Lease ctl for 15s"), "{message}");
     assert_eq!(idle(&ours("", Some(7)), 29), None, "it has one ttl to write its name");
     assert!(idle(&ours("", Some(7)), 30).is_some());
-    assert_eq!(idle(&ours("old", Some(6)), 1_000), None, "the Lease is not open for the present hold");
+    assert_eq!(idle(&ours("old", Some(6)), 1_000).unwrap().0, 6, "the Lease is not open for the present hold");
     assert_eq!(idle(&ours("old", None), 1_000), None);
 }
 
@@ -218,11 +225,11 @@ fn a_hold_without_a_token_changes_nothing() {
 #[test]
 fn a_lease_longer_than_half_the_ttl_is_reported() {
     let mut long = ours("a-0_1", Some(7));
-    assert_eq!(misfit(&held(7), Some(&long)), None, "15 of 30 seconds");
+    assert_eq!(misfit(&held(7), &long), None, "15 of 30 seconds");
     long.spec.as_mut().unwrap().lease_duration_seconds = Some(20);
-    let message = misfit(&held(7), Some(&long)).unwrap().to_string();
+    let message = misfit(&held(7), &long).unwrap().to_string();
     assert!(message.contains("at most 15s") && message.contains("at least 40s"), "{message}");
-    assert_eq!(misfit(&held(7), Some(&ours("", Some(7)))), None);
+    assert_eq!(misfit(&held(7), &ours("", Some(7))), None);
 }
 
 /// A leader with client-go's loop, in milliseconds. Requests take up to half of its deadline each.
