@@ -67,7 +67,7 @@ pub(super) async fn correct_metadata(store: &LockStore, lock: &DistributedLock) 
     let Some(correction) = Correction::of(lock) else { return Ok(()) };
     let stale: Vec<_> = correction.stale.into_iter().collect();
     let corrected = store.prepare(lock, &stale).await.map_err(|error| {
-        Error::of_write(error, |cause| Refusal::MetadataNotWritten { fields: correction.fields(), cause })
+        Error::of_write(error, |cause| Refusal::MetadataNotWritten { fields: correction.fields, cause })
     })?;
     if let Some(token) = lock.fencing_token().filter(|_| correction.stale.is_some()) {
         store.event(&corrected, LockEvent::ReleaseRefused { token });

@@ -24,7 +24,7 @@ use crate::api::{
 use crate::time::{Boottime, ClockOffset, UnixMillis};
 
 /// Annotations that request the end of a hold. They apply to the present hold only.
-pub const REQUESTS: [&str; 4] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, RELEASE_ANNOTATION];
+const REQUESTS: [&str; 4] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, RELEASE_ANNOTATION];
 
 /// The next holder of a lock, if the lock were acquired now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +190,15 @@ pub fn decide(input: &LockInput<'_>) -> Step {
     }
 }
 
+/// The draft of a status, with the condition Accepted of the lock.
+fn accepted(input: &LockInput<'_>) -> Draft {
+    let draft = Draft::of(input.lock, input.api_now);
+    match &input.refusal {
+        Some(refusal) => draft.not_accepted(refusal),
+        None => draft.accepted(input.trouble.as_ref()),
+    }
+}
+
 fn rest(draft: Draft, wake: Option<Duration>) -> Step {
     Step::Rest(Rest { status: draft.finish(), wake, renewal: None })
 }
@@ -221,22 +230,17 @@ pub fn requests(lock: &DistributedLock) -> Vec<&'static str> {
 pub struct Correction {
     /// A release annotation with the token of another hold.
     pub stale: Option<&'static str>,
-    /// Whether the label for the policy on Leases is missing.
-    pub is_unlabelled: bool,
+    /// The names of the fields for messages. The label for the policy on Leases can be missing.
+    pub fields: String,
 }
 
 impl Correction {
     /// The correction that a held lock needs.
     pub fn of(lock: &DistributedLock) -> Option<Self> {
-        let needed = Self { stale: held::stale_release(lock), is_unlabelled: !is_labelled(lock) };
-        (needed.stale.is_some() || needed.is_unlabelled).then_some(needed)
-    }
-
-    /// The names of the fields for messages.
-    pub fn fields(&self) -> String {
-        let label = self.is_unlabelled.then(|| format!("label {LEASE_LABEL}"));
-        let annotation = self.stale.map(|name| format!("annotation {name}"));
-        label.into_iter().chain(annotation).collect::<Vec<_>>().join(" and ")
+        let stale = held::stale_release(lock);
+        let label = (!is_labelled(lock)).then(|| format!("label {LEASE_LABEL}"));
+        let fields: Vec<_> = label.into_iter().chain(stale.map(|name| format!("annotation {name}"))).collect();
+        (!fields.is_empty()).then(|| Self { stale, fields: fields.join(" and ") })
     }
 }
 

@@ -24,3 +24,13 @@ impl HeldFor {
         })
     }
 }
+
+/// The rest of `maxHold`. `None` without a limit, or without the API server's clock.
+pub fn left_of_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Option<Duration> {
+    Some(lock.spec.max_hold?.get().saturating_sub(held_for?.most))
+}
+
+/// The rest of `minHold`. `None` without it, or without the API server's clock.
+pub fn left_of_min_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Option<Duration> {
+    Some(lock.spec.min_hold?.get().saturating_sub(held_for?.least))
+}

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
+use super::held_message::HeldMessage;
 use super::refusal::Refusal;
 use super::status::{LAST_POSITION, full_name};
-use crate::api::{DistributedLock, LockHolder};
+use crate::api::DistributedLock;
 
 /// Maximum number of holders named in a waiter's condition.
 ///
@@ -19,19 +20,12 @@ const NAMED: usize = 3;
 /// The place of a lock among all locks on its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Other locks hold all slots of the key.
-    Behind {
-        /// The names of the holders, for messages.
-        holder: String,
+    /// Other locks hold all slots of the key, or are first.
+    Queued {
         /// The position in the queue, from 1.
         position: usize,
-        /// All holders have lost the lock, and their validity and lockDelay run out.
-        delayed: bool,
-    },
-    /// A slot is free, and other locks are first.
-    Waiting {
-        /// The position in the queue, from 1.
-        position: usize,
+        /// What the lock waits for.
+        message: HeldMessage,
     },
     /// It is this lock's turn.
     First,
@@ -41,19 +35,26 @@ pub enum Place {
 ///
 /// `holders` are the other holders of the key. `ahead` is the number of able locks of its shape before it. With several free slots, as many
 /// locks are first.
+///
+/// After [`LAST_POSITION`] the message has no position and no holder. Otherwise each hand-over would need a write for every waiting lock.
 pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize) -> Place {
-    let held = || holders.iter().filter_map(|peer| Some((peer, peer.holder()?)));
-    let delayed = held().all(|(peer, _)| is_delayed(peer));
-    match slots(lock).saturating_sub(held().count()) {
-        0 => Place::Behind { holder: named(held()), position: ahead + 1, delayed },
-        free if ahead < free => Place::First,
-        _ => Place::Waiting { position: ahead + 1 },
-    }
+    let (free, position) = (slots(lock).saturating_sub(holders.len()), ahead + 1);
+    let message = match free {
+        _ if ahead < free => return Place::First,
+        _ if position > LAST_POSITION => HeldMessage::FarBack,
+        0 if holders.iter().all(|peer| is_delayed(peer)) => {
+            HeldMessage::DelayedBehind { holder: named(holders), position }
+        }
+        0 => HeldMessage::Behind { holder: named(holders), position },
+        _ => HeldMessage::Waiting { position },
+    };
+    Place::Queued { position, message }
 }
 
-fn named<'a>(held: impl Iterator<Item = (&'a &'a DistributedLock, &'a LockHolder)>) -> String {
-    let mut names: Vec<_> =
-        held.map(|(peer, holder)| format!("\"{}\" ({})", holder.identity, full_name(peer))).collect();
+/// The names of the first holders, for messages.
+fn named(holders: &[&DistributedLock]) -> String {
+    let name = |peer: &&DistributedLock| Some(format!("\"{}\" ({})", peer.holder()?.identity, full_name(peer)));
+    let mut names: Vec<_> = holders.iter().filter_map(name).collect();
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
     if more > 0 {
@@ -163,6 +164,10 @@ mod tests {
         serde_json::from_value(lock).unwrap()
     }
 
+    fn waits_at(position: usize) -> Place {
+        Place::Queued { position, message: HeldMessage::Waiting { position } }
+    }
+
     #[test]
     fn older_goes_first_and_a_tie_goes_by_name() {
         let a = claim("a", "2026-01-01T00:00:01Z", json!({}));
@@ -170,7 +175,7 @@ mod tests {
         let c = claim("c", "2026-01-01T00:00:01Z", json!({}));
         assert!(turn(&b) < turn(&a) && turn(&a) < turn(&c));
         assert_eq!(place(&b, &[], 0), Place::First);
-        assert_eq!(place(&c, &[], 2), Place::Waiting { position: 3 });
+        assert_eq!(place(&c, &[], 2), waits_at(3));
     }
 
     #[test]
@@ -194,9 +199,32 @@ mod tests {
         let status = json!({"status": {"transitions": 1, "holder": {"identity": "job-1"}}});
         let holder = claim("h", "2026-01-01T00:00:05Z", status);
         let lock = claim("a", "2026-01-01T00:00:06Z", json!({}));
-        let behind = |position| Place::Behind { holder: "\"job-1\" (ns/h)".into(), position, delayed: false };
+        let behind = |position| {
+            let message = HeldMessage::Behind { holder: "\"job-1\" (ns/h)".into(), position };
+            Place::Queued { position, message }
+        };
         assert_eq!(place(&lock, &[&holder], 0), behind(1));
         assert_eq!(place(&lock, &[&holder], 1), behind(2));
+        let mut ending =
+            claim("h", "2026-01-01T00:00:05Z", json!({"spec": {"lockDelay": "5s"}, "status": holder.status}));
+        assert_eq!(place(&lock, &[&ending], 1), behind(2));
+        let ends = json!({"since": "2026-01-01T00:00:06.000Z", "reason": "Suspended"});
+        ending.status.as_mut().unwrap().ending = Some(serde_json::from_value(ends).unwrap());
+        let Place::Queued { message, .. } = place(&lock, &[&ending], 1) else { panic!() };
+        assert!(matches!(message, HeldMessage::DelayedBehind { position: 2, .. }), "{message:?}");
+    }
+
+    #[test]
+    fn far_back_in_the_queue_the_message_names_no_holder() {
+        let lock = claim("a", "2026-01-01T00:00:06Z", json!({}));
+        let holder = |identity: &str| {
+            let status = json!({"transitions": 1, "holder": {"identity": identity}});
+            claim("h", "2026-01-01T00:00:05Z", json!({"status": status}))
+        };
+        let far = |position| Place::Queued { position, message: HeldMessage::FarBack };
+        assert_eq!(place(&lock, &[&holder("b")], 10), far(11));
+        assert_eq!(place(&lock, &[], 10), far(11));
+        assert_ne!(place(&lock, &[&holder("b")], 9), place(&lock, &[&holder("c")], 9));
     }
 
     #[test]
@@ -207,9 +235,10 @@ mod tests {
                 claim(name, "2026-01-01T00:00:00Z", json!({"status": status, "spec": {"slots": 5}}))
             })
             .into();
-        let waiting = claim("w", "2026-01-01T00:00:09Z", json!({"spec": {"slots": 5}}));
-        let Place::Behind { holder, .. } = place(&waiting, &holders.iter().collect::<Vec<_>>(), 0) else { panic!() };
-        assert_eq!(holder, r#""job-a" (ns/a), "job-b" (ns/b), "job-c" (ns/c), 2 more"#);
+        assert_eq!(
+            named(&holders.iter().collect::<Vec<_>>()),
+            r#""job-a" (ns/a), "job-b" (ns/b), "job-c" (ns/c), 2 more"#
+        );
     }
 
     #[test]
@@ -227,7 +256,7 @@ mod tests {
         let holder = two("a", "2026-01-01T00:00:00Z", Some(0));
         let next = two("b", "2026-01-01T00:00:01Z", None);
         assert_eq!(place(&next, &[&holder], 0), Place::First);
-        assert_eq!(place(&next, &[&holder], 1), Place::Waiting { position: 2 });
+        assert_eq!(place(&next, &[&holder], 1), waits_at(2));
         assert_eq!(free_slots(&next, &[&holder]), vec![Some(1)]);
         assert_eq!(free_slots(&claim("d", "2026-01-01T00:00:03Z", json!({})), &[]), vec![None]);
     }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Contender, LockInput, Step, WaitReason, has_finalizer, is_labelled, is_prepared, rest};
+use super::{Contender, LockInput, Step, WaitReason, accepted, has_finalizer, is_labelled, is_prepared, rest};
 use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, transition_time};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::queue::Place;
 use crate::lock::model::readiness::until_unready;
 use crate::lock::model::refusal::Refusal;
-use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
+use crate::lock::model::status::{Draft, remaining_after_finish};
 use crate::time::UnixMillis;
 
 /// A claim can wait for longer than waitTimeout by this before its first status. Creation times have whole seconds of any API server's clock.
@@ -39,20 +39,16 @@ fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
     }
     if lock.spec.suspend {
         // A suspended lock does not wait for its turn, so its waitTimeout does not pass.
-        let draft = match &input.refusal {
-            Some(refusal) => draft.not_accepted(refusal),
-            None => draft.accepted(input.trouble.as_ref()),
-        };
-        return rest(draft.not_held(&HeldMessage::Suspended, None), None);
+        return rest(accepted(input).not_held(&HeldMessage::Suspended, None), None);
     }
     let patience = patience(input);
     if patience == Some(Duration::ZERO) {
         return rest(draft.not_held(&HeldMessage::WaitTimeout, None).finished(), None);
     }
+    let draft = accepted(input);
     if let Some(refusal) = &input.refusal {
         return rest(draft.refused(refusal), patience);
     }
-    let draft = draft.accepted(input.trouble.as_ref());
     match &input.contender {
         Ok(contender) => in_queue(input, draft, patience, contender),
         Err(WaitReason { message, retry_after }) => {
@@ -71,21 +67,12 @@ fn is_served(refusal: Option<&Refusal>) -> bool {
 fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, contender: &Contender) -> Step {
     let is_prepared = is_prepared(input.lock);
     // The next lock in the queue is prepared before its turn, which saves a write at the hand-over.
-    let is_next = matches!(input.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 });
+    let is_next = matches!(input.place, Place::Queued { position: 1, .. });
     if is_next && !is_prepared && input.pause.is_none() {
         return Step::Prepare;
     }
-    match &input.place {
-        Place::Behind { holder, position, delayed } => {
-            let (holder, position) = (holder.clone(), *position);
-            let delayed = delayed.then(|| HeldMessage::DelayedBehind { holder: holder.clone(), position });
-            let message = delayed.unwrap_or(HeldMessage::Behind { holder, position });
-            return rest(queued(draft, &message, position), patience);
-        }
-        Place::Waiting { position } => {
-            return rest(queued(draft, &HeldMessage::Waiting { position: *position }, *position), patience);
-        }
-        Place::First => {}
+    if let Place::Queued { position, message } = &input.place {
+        return rest(draft.not_held(message, Some(*position)), patience);
     }
     if let Some(WaitReason { message, retry_after }) = &input.pause {
         return rest(draft.not_held(message, Some(1)), patience.into_iter().chain(*retry_after).min());
@@ -107,11 +94,4 @@ fn patience(input: &LockInput<'_>) -> Option<Duration> {
         Some(held) if held.reason == HeldReason::Suspended.as_str() => timeout,
         Some(held) => left_since(transition_time(held).max(created)),
     })
-}
-
-/// Sets the message of a waiting lock.
-///
-/// After [`LAST_POSITION`] the message has no position and no holder. Otherwise each hand-over would need a write for every waiting lock.
-fn queued(draft: Draft, message: &HeldMessage, position: usize) -> Draft {
-    draft.not_held(if position > LAST_POSITION { &HeldMessage::FarBack } else { message }, Some(position))
 }

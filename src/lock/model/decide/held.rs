@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{HoldInput, LockInput, Renewal, Rest, Step, has_finalizer, rest};
+use super::{HoldInput, LockInput, Renewal, Rest, Step, accepted, has_finalizer, rest};
 use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::{End, Phase};
-use crate::lock::model::held_for::HeldFor;
+use crate::lock::model::held_for::{HeldFor, left_of_max_hold, left_of_min_hold};
 use crate::lock::model::hold::Hold;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::status::{Draft, is_unconfirmed};
@@ -112,31 +112,23 @@ fn decide_without_session(input: &LockInput<'_>, held: &HoldInput) -> Step {
 }
 
 fn keep(input: &LockInput<'_>, held: &HoldInput, hold: &Hold) -> Step {
-    let draft = Draft::of(input.lock, input.api_now);
-    let draft = match &input.refusal {
-        // The hold continues. The condition has the reason why the operator would not grant the lock again.
-        Some(refusal) => draft.not_accepted(refusal),
-        None => draft.accepted(input.trouble.as_ref()),
-    };
-    let draft = match &held.record {
-        Some(record) => {
-            draft.recorded(record, held.rejoin_delay).still_held(record.key.as_str(), minimum(input.lock, held))
-        }
-        None => draft,
-    };
-    let renewal = held.clock.and_then(|clock| Some((clock, publication(input, hold, clock)?)));
-    let draft = match renewal {
-        Some((clock, _)) => draft.renewed(hold, clock, input.now),
-        None => draft,
-    };
+    // The hold of a refused lock continues. The condition has the reason why the operator would not grant the lock again.
+    let mut draft = accepted(input);
+    if let Some(record) = &held.record {
+        draft = draft.recorded(record, held.rejoin_delay).still_held(record.key.as_str(), minimum(input.lock, held));
+    }
+    let renewal = held.clock.and_then(|clock| publication(input, hold, clock));
+    if let Some(clock) = held.clock.filter(|_| renewal.is_some()) {
+        draft = draft.renewed(hold, clock, input.now);
+    }
     let held_for = HeldFor::of(input.lock, held.clock, input.now);
-    // An end that minHold postpones has no earlier limit.
-    let limits = match held.verdict {
-        Verdict::Minimum(_) => until_min_hold(input.lock, held_for),
-        _ => until_max_hold(input.lock, held_for).min(until_min_hold(input.lock, held_for)),
-    };
-    let wake = Some(hold.valid_until.since(input.now).min(limits));
-    Step::Keep(Rest { status: draft.finish(), wake, renewal: renewal.map(|(_, renewal)| renewal) })
+    // maxHold ends neither a hold that minHold protects, nor the hold of a Job that is being stopped.
+    let has_maximum = !matches!(held.verdict, Verdict::Minimum(_)) && input.lock.stopping().is_none();
+    let until_max_hold = left_of_max_hold(input.lock, held_for).filter(|_| has_maximum);
+    let until_min_hold = left_of_min_hold(input.lock, held_for).filter(|left| !left.is_zero());
+    let until_lost = Some(hold.valid_until.since(input.now));
+    let wake = [until_lost, until_max_hold, until_min_hold].into_iter().flatten().min();
+    Step::Keep(Rest { status: draft.finish(), wake, renewal })
 }
 
 /// The end that `minHold` postpones, and its time.
@@ -193,21 +185,4 @@ fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option
 /// It is a quarter of the ttl. For a short ttl it is more, up to a half, because a write takes time.
 fn left_for_publication(ttl: Duration) -> Duration {
     (ttl / 4).max(Duration::from_secs(1).min(ttl / 2))
-}
-
-/// Time until maxHold ends the hold.
-///
-/// maxHold no longer applies to a Job that is being stopped, because its hold continues until its pods have ended.
-fn until_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration {
-    if lock.stopping().is_some() {
-        return Duration::MAX;
-    }
-    let (Some(max_hold), Some(held)) = (lock.spec.max_hold, held_for) else { return Duration::MAX };
-    max_hold.get().saturating_sub(held.most)
-}
-
-/// Time until minHold no longer postpones an end.
-fn until_min_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Duration {
-    let (Some(min_hold), Some(held)) = (lock.spec.min_hold, held_for) else { return Duration::MAX };
-    min_hold.get().checked_sub(held.least).filter(|left| !left.is_zero()).unwrap_or(Duration::MAX)
 }

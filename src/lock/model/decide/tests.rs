@@ -127,6 +127,11 @@ fn runs_out() -> Verdict {
     Verdict::LetExpire(End::Suspended)
 }
 
+/// The place behind the holder "b (x)".
+fn behind(position: usize) -> Place {
+    Place::Queued { position, message: HeldMessage::Behind { holder: "b (x)".into(), position } }
+}
+
 fn held_reason(step: &Step) -> String {
     let (Step::Rest(rest) | Step::Keep(rest)) = step else { panic!("not a rest: {step:?}") };
     rest.status.conditions.iter().find(|c| c.type_ == "Held").unwrap().reason.clone()

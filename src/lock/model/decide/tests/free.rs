@@ -59,20 +59,17 @@ fn a_waiting_lock_has_its_position_unless_it_is_far_back() {
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}, "spec": {"waitTimeout": "1m"}});
     let (plain, patient) = (lock(json!({})), lock(waited));
     let suspended = lock(json!({"spec": {"waitTimeout": "1m", "suspend": true}}));
-    let behind = |position, delayed| LockInput {
-        place: Place::Behind { holder: "b (x)".into(), position, delayed },
-        ..input(&plain)
-    };
+    let placed = |place| LockInput { place, ..input(&plain) };
+    let delayed = HeldMessage::DelayedBehind { holder: "b (x)".into(), position: 1 };
     let refused = |lock| {
         let refusal = Refusal::Lookup(LookupError::NoDefault);
         LockInput { refusal: Some(refusal), ..input(lock) }
     };
     for (input, reason, position) in [
         (refused(&plain), "NotAccepted", None),
-        (behind(3, false), "Queued", Some(3)),
-        (behind(1, true), "LockDelay", Some(1)),
-        (behind(11, true), "Queued", None),
-        (LockInput { place: Place::Waiting { position: 11 }, ..input(&plain) }, "Queued", None),
+        (placed(behind(3)), "Queued", Some(3)),
+        (placed(Place::Queued { position: 1, message: delayed }), "LockDelay", Some(1)),
+        (placed(Place::Queued { position: 11, message: HeldMessage::FarBack }), "Queued", None),
         (input(&patient), "WaitTimeout", None),
         (refused(&patient), "WaitTimeout", None),
         (refused(&suspended), "Suspended", None),
@@ -97,8 +94,7 @@ fn the_time_suspended_is_no_wait() {
             "reason": reason, "message": "", "lastTransitionTime": at}]}})
     };
     let resumed = lock(held("Suspended", "2026-01-01T00:00:00Z"));
-    let behind = Place::Waiting { position: 2 };
-    let Step::Rest(rest) = decide(&LockInput { place: behind, ..input(&resumed) }) else { panic!() };
+    let Step::Rest(rest) = decide(&LockInput { place: behind(2), ..input(&resumed) }) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(10)), "the whole waitTimeout is left");
     let condition = rest.status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();
     assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0, "the wait begins now");
@@ -127,19 +123,6 @@ fn the_wait_after_an_unconfirmed_end_begins_without_a_holder() {
         .finish();
     let condition = status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();
     assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0);
-}
-
-#[test]
-fn far_back_in_the_queue_a_handover_changes_nothing_in_a_status() {
-    let lock = lock(json!({}));
-    let rest = |place: Place| {
-        let Step::Rest(rest) = decide(&LockInput { place, ..input(&lock) }) else { panic!() };
-        rest.status
-    };
-    let behind = |holder: &str, position| rest(Place::Behind { holder: holder.into(), position, delayed: false });
-    assert_eq!(behind("b (x)", 12), behind("c (y)", 11));
-    assert_eq!(behind("b (x)", 12), rest(Place::Waiting { position: 11 }));
-    assert_ne!(behind("b (x)", 10), behind("c (y)", 10));
 }
 
 #[test]
@@ -185,18 +168,16 @@ fn a_refused_change_of_metadata_is_in_the_status() {
     let message = HeldMessage::NotWritten { failure: "policy p denied request".into() };
     let pause = Some(WaitReason { message, retry_after: Some(Duration::from_secs(1)) });
     assert_eq!(held_reason(&decide(&LockInput { pause: pause.clone(), ..input(&lock) })), "Pending");
-    let place = Place::Behind { holder: "b (x)".into(), position: 1, delayed: false };
-    assert_eq!(held_reason(&decide(&LockInput { pause, place, ..input(&lock) })), "Queued");
+    assert_eq!(held_reason(&decide(&LockInput { pause, place: behind(1), ..input(&lock) })), "Queued");
 }
 
 #[test]
 fn nothing_is_written_while_nothing_changes() {
     let first = lock(json!({}));
-    let place = Place::Behind { holder: "b (x)".into(), position: 1, delayed: false };
-    let Step::Rest(rest) = decide(&LockInput { place: place.clone(), ..input(&first) }) else { panic!() };
+    let Step::Rest(rest) = decide(&LockInput { place: behind(1), ..input(&first) }) else { panic!() };
     let mut second = first.clone();
     second.status = Some(rest.status);
-    let later = LockInput { place, api_now: UnixMillis(WALL.0 + 5_000), ..input(&second) };
+    let later = LockInput { place: behind(1), api_now: UnixMillis(WALL.0 + 5_000), ..input(&second) };
     let Step::Rest(rest) = decide(&later) else { panic!() };
     assert_eq!(second.status, Some(rest.status));
 }
@@ -205,9 +186,7 @@ fn nothing_is_written_while_nothing_changes() {
 fn only_the_next_in_the_queue_is_prepared_before_its_turn() {
     let mut lock = lock(json!({}));
     lock.metadata.finalizers = None;
-    let step = |position| {
-        decide(&LockInput { place: Place::Behind { holder: "b (x)".into(), position, delayed: false }, ..input(&lock) })
-    };
+    let step = |position| decide(&LockInput { place: behind(position), ..input(&lock) });
     assert_eq!(step(1), Step::Prepare);
     assert_eq!(held_reason(&step(2)), "Queued");
 }

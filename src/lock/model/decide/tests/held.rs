@@ -107,7 +107,7 @@ fn a_release_with_another_token_delays_no_renewal() {
     let step = decide(&held_input(&late, Verdict::Keep, Some(hold(WALL.0 + 1_750, 8_000))));
     // An admission policy can refuse to remove the annotation.
     assert!(matches!(step, Step::Keep(Rest { renewal: Some(_), .. })), "{step:?}");
-    let needed = Correction { stale: Some(RELEASE_ANNOTATION), is_unlabelled: false };
+    let needed = Correction { stale: Some(RELEASE_ANNOTATION), fields: format!("annotation {RELEASE_ANNOTATION}") };
     assert_eq!(Correction::of(&late), Some(needed));
     assert_eq!(Correction::of(&release("7")), None, "the token is that of this hold");
 }

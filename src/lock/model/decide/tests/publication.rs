@@ -21,7 +21,7 @@ fn with_a_lease_each_renewal_is_published_without_the_label() {
     // An admission policy can refuse to set the label.
     let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
     assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 - 1_999, "it is published although 7 s are left");
-    assert_eq!(Correction::of(&lock).unwrap().fields(), format!("label {LEASE_LABEL}"));
+    assert_eq!(Correction::of(&lock).unwrap().fields, format!("label {LEASE_LABEL}"));
     lock.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
     assert_eq!(Correction::of(&lock), None);
 }
