@@ -96,16 +96,15 @@ messages! {
 impl LockEvent {
     /// The Event of a phase of the end of a hold.
     pub fn of_end(phase: &Phase) -> Option<Self> {
-        let (why, reason) = (phase.end().to_string(), phase.end().reason());
-        Some(match phase {
-            Phase::Stopping(_) => return None,
-            Phase::Unconfirmed(_) => Self::Unconfirmed { why },
-            Phase::Ending(_) if reason == HeldReason::Expired => Self::Lost { why },
-            Phase::Ending(_) if reason == HeldReason::Broken => Self::Breaking { why },
-            Phase::Ending(_) => Self::Ending { why },
-            Phase::Freed(_) if reason == HeldReason::Expired => Self::Lost { why },
-            Phase::Freed(_) | Phase::RanOut(_) if reason == HeldReason::Broken => Self::Broken { why },
-            Phase::Freed(_) | Phase::RanOut(_) => Self::Released { why },
+        let why = phase.end().to_string();
+        Some(match (phase, phase.end().reason()) {
+            (Phase::Stopping(_), _) => return None,
+            (Phase::Unconfirmed(_), _) => Self::Unconfirmed { why },
+            (Phase::Ending(_) | Phase::Freed(_), HeldReason::Expired) => Self::Lost { why },
+            (Phase::Ending(_), HeldReason::Broken) => Self::Breaking { why },
+            (Phase::Ending(_), _) => Self::Ending { why },
+            (Phase::Freed(_) | Phase::RanOut(_), HeldReason::Broken) => Self::Broken { why },
+            (Phase::Freed(_) | Phase::RanOut(_), _) => Self::Released { why },
         })
     }
 

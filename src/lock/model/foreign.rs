@@ -46,13 +46,9 @@ fn describe_state(state: &KeyState, max_ttl: Option<Duration>) -> String {
 ///
 /// The message of each attempt therefore stays the same for a while. A status that changes with every attempt would cost a write each time.
 pub(in crate::lock) fn coarse(left: Duration) -> String {
-    const STEPS: [u64; 8] = [1, 5, 10, 20, 30, 60, 120, 300];
     let seconds = left.as_millis().div_ceil(1_000);
-    let step = STEPS
-        .iter()
-        .find(|step| u128::from(**step) >= seconds)
-        .map_or(seconds.div_ceil(300) * 300, |step| (*step).into());
-    format!("at most {step} s")
+    let step = [1, 5, 10, 20, 30, 60, 120, 300].into_iter().find(|step| *step >= seconds);
+    format!("at most {} s", step.unwrap_or(seconds.div_ceil(300) * 300))
 }
 
 /// Whether a value is Unix time in seconds, in milliseconds, or with a fraction.

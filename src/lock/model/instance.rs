@@ -82,17 +82,13 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
 /// How long the next container of the leader possibly leads by the status.
 ///
 /// The container of the hold has terminated. A container that began before the grant takes the token for its own. This happens if the operator
-/// granted the lock before it observed that the earlier container had ended. `successor_since` has whole seconds.
-pub fn successor_leads_for(
-    lock: &DistributedLock,
-    successor_since: UnixMillis,
-    api_now: UnixMillis,
-) -> Option<Duration> {
+/// granted the lock before it observed that the earlier container had ended. `since` is the time of [`successor_since`], in whole seconds.
+pub fn successor_leads_for(lock: &DistributedLock, since: UnixMillis, api_now: UnixMillis) -> Option<Duration> {
     lock.spec.election.as_ref()?;
     let acquired_at = UnixMillis::from(lock.status.as_ref()?.acquired_at?);
     let until = lock.ending().map_or_else(|| lock.valid_until(), |ending| ending.until)?;
     let left = UnixMillis::from(until).since(api_now);
-    (successor_since <= acquired_at && !left.is_zero()).then_some(left)
+    (since <= acquired_at && !left.is_zero()).then_some(left)
 }
 
 /// Judges all containers of a pod that owns a claim, or that belongs to a Job.

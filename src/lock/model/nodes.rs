@@ -2,6 +2,8 @@
 //!
 //! The operator excludes these candidates immediately. It waits before it doubts a holder on such a node (see [`crate::runtime::node_watch`]).
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Node;
 
 use crate::evidence::is_silent;
@@ -11,15 +13,10 @@ use crate::time::UnixMillis;
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
 /// Whether this node does not report, and most nodes do. No pod on it should become the holder.
-pub fn is_unreachable<N: AsRef<Node>>(name: &str, nodes: &[N]) -> bool {
-    let silent = nodes.iter().map(AsRef::as_ref).filter(|node| is_silent(node));
-    let (mut count, mut is_it) = (0, false);
-    for node in silent {
-        count += 1;
-        is_it |= node.metadata.name.as_deref() == Some(name);
-    }
+pub fn is_unreachable(name: &str, nodes: &[Arc<Node>]) -> bool {
+    let (silent, others): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| is_silent(node));
     // If most nodes are silent, the node controller or the API server was unavailable.
-    is_it && (nodes.len() - count) * 2 > nodes.len()
+    silent.iter().any(|node| node.metadata.name.as_deref() == Some(name)) && others.len() > silent.len()
 }
 
 /// Whether an administrator or `kubectl drain` has cordoned the node.
@@ -38,8 +35,6 @@ pub fn cordoned_at(node: &Node) -> Option<UnixMillis> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;

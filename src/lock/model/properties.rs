@@ -73,7 +73,7 @@ proptest! {
         let reading = UnixMicros(wall.0.saturating_mul(1_000));
         let clock = clock.then(|| ClockOffset::of_reading(reading, Duration::from_secs(1), now, now));
         let held_for = HeldFor::of(&lock, clock, now);
-        let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, api_now: wall, held_for };
+        let evidence = Evidence { liveness, namespace_ends: paused, cordoned_node: None, api_now: wall, held_for };
         let verdict = verdict::judge(&lock, &evidence);
         let is_held = lock.holder().is_some();
         let held = is_held.then(|| HoldInput {

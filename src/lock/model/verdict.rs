@@ -5,12 +5,14 @@
 //!
 //! For every other cause the replicas stop renewing, and the hold runs out (docs/dev/rules.md, "Death and doubt").
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
 use super::end::{Doubt, End};
-use super::held_for::HeldFor;
+use super::held_for::{HeldFor, left_of_max_hold, left_of_min_hold};
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
 use crate::api::conditions::{HeldReason, LockCondition, transition_time};
@@ -39,11 +41,8 @@ pub enum Verdict {
 impl Verdict {
     /// Whether replicas renew the hold.
     pub const fn is_renewed(&self) -> bool {
-        match self {
-            // A Job that is being stopped has its hold until its pods have ended.
-            Self::Keep | Self::Minimum(_) | Self::Stop(_) => true,
-            Self::Release(_) | Self::LetExpire(_) => false,
-        }
+        // A Job that is being stopped has its hold until its pods have ended.
+        matches!(self, Self::Keep | Self::Minimum(_) | Self::Stop(_))
     }
 }
 
@@ -67,21 +66,12 @@ pub struct Evidence {
     pub liveness: Liveness,
     /// The lock's namespace is being deleted with everything in it.
     pub namespace_ends: bool,
-    /// The cordon of the holder's node, if another candidate is ready on a schedulable node.
-    pub cordon: Option<Cordon>,
+    /// The holder's node, if it was cordoned after the grant and another candidate is ready on a schedulable node.
+    pub cordoned_node: Option<String>,
     /// The API server's time, for times that it or a controller wrote.
     pub api_now: UnixMillis,
     /// How long the lock has been held. `None` until an answer of the API server had a date.
     pub held_for: Option<HeldFor>,
-}
-
-/// The cordon of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cordon {
-    /// The node.
-    pub node: String,
-    /// The time of the cordon, by the clock of the control plane.
-    pub at: UnixMillis,
 }
 
 /// The verdict on the hold in `lock.status`, without liveness checks and heartbeats.
@@ -203,13 +193,11 @@ fn judge_stopping(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence
 ///
 /// The end continues even if its cause has disappeared. Only a proven death or a release shortens it.
 fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Verdict {
-    if evidence.liveness == Liveness::Bound(Instance::Terminated) {
-        return Verdict::Release(End::Terminated);
+    match evidence.liveness {
+        Liveness::Bound(Instance::Terminated) => Verdict::Release(End::Terminated),
+        _ if is_released(lock) => Verdict::Release(End::Released),
+        _ => Verdict::LetExpire(End::recorded(&ending.reason, ending.message.as_ref())),
     }
-    if is_released(lock) {
-        return Verdict::Release(End::Released);
-    }
-    Verdict::LetExpire(End::recorded(&ending.reason, ending.message.as_ref()))
 }
 
 /// The verdict on a claim with a free identity that is being deleted.
@@ -230,28 +218,17 @@ fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 
 /// The verdict according to requests of users and limits in the specification.
 fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
-    if let Some(reason) = annotation(lock, BREAK_ANNOTATION) {
-        return Verdict::LetExpire(End::Broken { reason: reason.to_owned() });
-    }
-    if let Some(reason) = annotation(lock, STEP_DOWN_ANNOTATION) {
-        return Verdict::LetExpire(End::SteppedDown { reason: reason.to_owned() });
-    }
-    if is_deleting(lock) && !matches!(evidence.liveness, Liveness::Owned(Instance::Running)) {
-        return Verdict::LetExpire(End::DeletedWhileHeld);
-    }
-    if lock.spec.suspend {
-        return Verdict::LetExpire(End::Suspended);
-    }
-    if let Some(cordon) = evidence.cordon.as_ref().filter(|cordon| was_held_before(lock, cordon.at)) {
-        return Verdict::LetExpire(End::Cordoned { node: cordon.node.clone() });
-    }
-    if has_reached_max_hold(lock, evidence.held_for) {
-        return Verdict::LetExpire(End::MaxHold);
-    }
-    if has_idle_lease(lock, evidence.api_now) {
-        return Verdict::LetExpire(End::Unpublished);
-    }
-    Verdict::Keep
+    let requested = |name| annotation(lock, name).map(str::to_owned);
+    Verdict::LetExpire(match (requested(BREAK_ANNOTATION), requested(STEP_DOWN_ANNOTATION), &evidence.cordoned_node) {
+        (Some(reason), ..) => End::Broken { reason },
+        (None, Some(reason), _) => End::SteppedDown { reason },
+        _ if is_deleting(lock) && evidence.liveness != Liveness::Owned(Instance::Running) => End::DeletedWhileHeld,
+        _ if lock.spec.suspend => End::Suspended,
+        (None, None, Some(node)) => End::Cordoned { node: node.clone() },
+        _ if left_of_max_hold(lock, evidence.held_for) == Some(Duration::ZERO) => End::MaxHold,
+        _ if has_idle_lease(lock, evidence.api_now) => End::Unpublished,
+        _ => return Verdict::Keep,
+    })
 }
 
 /// Whether the published validity has passed, so that the policy admits no leader to the Lease.
@@ -295,17 +272,11 @@ pub fn was_held_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
     held.is_some_and(|held| transition_time(held) < moment)
 }
 
-/// Whether maxHold has passed, by the upper bound of the time of the hold.
-fn has_reached_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
-    let Some(max_hold) = lock.spec.max_hold else { return false };
-    held_for.is_some_and(|held| held.most >= max_hold.get())
-}
-
 /// Whether `minHold` still protects the hold of a claim.
 fn is_held_for_its_minimum(lock: &DistributedLock, held_for: Option<HeldFor>) -> bool {
-    let Some(min_hold) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return false };
     // Without the API server's clock, assume that minHold has not passed. A late end is safe.
-    held_for.is_none_or(|held| held.least < min_hold.get())
+    let has_passed = left_of_min_hold(lock, held_for) == Some(Duration::ZERO);
+    lock.spec.claim.is_some() && lock.spec.min_hold.is_some() && !has_passed
 }
 
 /// Whether a failed check ends the hold.

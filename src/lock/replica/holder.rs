@@ -13,8 +13,8 @@ use crate::lock::model::instance::{self, Instance, PodEvidence};
 use crate::lock::model::job::{self, JobEvidence, JobPods};
 use crate::lock::model::nodes;
 use crate::lock::model::verdict::{
-    Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_watched_owner, judge,
-    must_be_healthy, was_held_before,
+    Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_watched_owner, judge, must_be_healthy,
+    was_held_before,
 };
 use crate::runtime::context::Context;
 use crate::runtime::keys;
@@ -29,7 +29,7 @@ pub fn verdict(context: &Context, lock: &DistributedLock, unhealthy: Option<&End
     let evidence = Evidence {
         liveness: liveness(context, lock),
         namespace_ends: namespace.is_some_and(|namespace| is_ending(&namespace)),
-        cordon: cordon(context, lock),
+        cordoned_node: cordoned_node(context, lock),
         api_now: context.api_now(),
         held_for,
     };
@@ -39,13 +39,13 @@ pub fn verdict(context: &Context, lock: &DistributedLock, unhealthy: Option<&End
     }
 }
 
-/// The cordon of the leader's node after its grant, if another candidate is ready elsewhere.
-fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
+/// The leader's node, if it was cordoned after the grant and another candidate is ready elsewhere.
+fn cordoned_node(context: &Context, lock: &DistributedLock) -> Option<String> {
     let holder = lock.spec.election.as_ref().and(lock.holder())?;
     let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;
     // This comes before the search of all candidates, which each verdict on this node would repeat.
-    let at = nodes::cordoned_at(&node).filter(|at| was_held_before(lock, *at))?;
-    has_another_candidate(context, lock).then(|| Cordon { node: node.name_any(), at })
+    nodes::cordoned_at(&node).filter(|at| was_held_before(lock, *at))?;
+    has_another_candidate(context, lock).then(|| node.name_any())
 }
 
 /// Whether another candidate of the election could be elected now, on a node that is not cordoned.

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::*;
@@ -44,7 +42,7 @@ fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
     let evidence = Evidence {
         liveness: liveness.clone(),
         namespace_ends: false,
-        cordon: None,
+        cordoned_node: None,
         api_now: NOW,
         held_for: held_for(lock),
     };
@@ -183,7 +181,7 @@ fn a_claim_deleted_with_namespace_or_foreign_owner_runs_out() {
     let evidence = Evidence {
         liveness: Liveness::Unbound,
         namespace_ends: true,
-        cordon: None,
+        cordoned_node: None,
         api_now: NOW,
         held_for: held_for(&claim),
     };
@@ -258,17 +256,17 @@ fn no_health_is_required_before_min_hold_and_after_a_release() {
 #[test]
 fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
     // The time of transition of the condition decides, which is two seconds after acquiredAt.
-    let acquired = 1_767_225_602_000;
-    let judged = |at: Option<i64>| {
-        let cordon = at.map(|at| Cordon { node: "n1".into(), at: UnixMillis(at) });
-        let liveness = Liveness::Bound(Instance::Running);
-        let lock = lock(election(), false);
-        let held_for = held_for(&lock);
-        super::judge(&lock, &Evidence { liveness, namespace_ends: false, cordon, api_now: NOW, held_for })
-    };
-    assert_eq!(judged(Some(acquired + 1_000)), Verdict::LetExpire(End::Cordoned { node: "n1".into() }));
-    assert_eq!(judged(Some(acquired - 1_000)), Verdict::Keep, "it was elected there although the node was cordoned");
-    assert_eq!(judged(None), Verdict::Keep);
+    let (acquired, lock) = (1_767_225_602_000, lock(election(), false));
+    assert!(was_held_before(&lock, UnixMillis(acquired + 1_000)));
+    assert!(
+        !was_held_before(&lock, UnixMillis(acquired - 1_000)),
+        "it was elected there although the node was cordoned"
+    );
+    let liveness = Liveness::Bound(Instance::Running);
+    let cordoned_node = Some("n1".to_owned());
+    let held_for = held_for(&lock);
+    let evidence = Evidence { liveness, namespace_ends: false, cordoned_node, api_now: NOW, held_for };
+    assert_eq!(super::judge(&lock, &evidence), Verdict::LetExpire(End::Cordoned { node: "n1".into() }));
 }
 
 #[test]
