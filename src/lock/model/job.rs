@@ -54,7 +54,6 @@ pub enum JobState {
 
 impl JobState {
     /// Whether the Job starts no further pods, so that it need not be stopped.
-    #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Gone | Self::Finished { .. })
     }
@@ -88,7 +87,6 @@ pub struct JobEvidence {
 
 impl JobEvidence {
     /// The evidence of a Job under the hold with this token. A deleted Job is `None`.
-    #[must_use]
     pub fn of(job: Option<&Job>, pods: JobPods, token: i64) -> Self {
         let grace = match job {
             Some(job) => job.spec.as_ref().map_or(DEFAULT_GRACE, grace),
@@ -99,7 +97,6 @@ impl JobEvidence {
     }
 
     /// Whether no pod runs, as far as observed, and none will start.
-    #[must_use]
     pub const fn is_settled(&self) -> bool {
         let starts_none = match self.state {
             JobState::Gone | JobState::Finished { .. } => true,
@@ -146,51 +143,39 @@ pub enum UnfitJob {
 
 /// Whether the operator is allowed to start this Job. `name` is for messages.
 pub fn may_be_started(job: &Job, name: &str) -> Result<(), UnfitJob> {
-    let job_name = || name.to_owned();
-    let spec = job.spec.as_ref();
-    if let Some(by) = spec.and_then(|spec| spec.managed_by.as_ref()).filter(|by| *by != JOB_CONTROLLER) {
-        return Err(UnfitJob::Managed { job: job_name(), by: by.clone() });
-    }
-    if let Some(label) = QUEUE_LABELS.into_iter().find(|label| job.labels().contains_key(*label)) {
-        return Err(UnfitJob::Queued { job: job_name(), label: label.to_owned() });
-    }
+    let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.clone()).filter(|by| by != JOB_CONTROLLER);
+    let queue = QUEUE_LABELS.into_iter().find(|label| job.labels().contains_key(*label));
     let is_foreign = |owner: &&OwnerReference| owner.controller == Some(true) && owner.kind != "CronJob";
-    if let Some(owner) = job.owner_references().iter().find(is_foreign) {
-        return Err(UnfitJob::Owned { job: job_name(), kind: owner.kind.clone(), name: owner.name.clone() });
-    }
-    Ok(())
+    let owner = job.owner_references().iter().find(is_foreign).cloned();
+    let job = name.to_owned();
+    Err(match (manager, queue, owner) {
+        (Some(by), ..) => UnfitJob::Managed { job, by },
+        (None, Some(label), _) => UnfitJob::Queued { job, label: label.to_owned() },
+        (None, None, Some(OwnerReference { kind, name, .. })) => UnfitJob::Owned { job, kind, name },
+        (None, None, None) => return Ok(()),
+    })
 }
 
 /// Whether the lock can be granted for this Job.
 ///
 /// `uid` is the UID in the claim. `running` is true if a pod of the Job runs.
 pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> Result<(), UnfitJob> {
-    let job_name = || name.to_owned();
-    let Some(job) = job else { return Err(UnfitJob::NoJob { job: job_name() }) };
-    if uid.is_some() && job.metadata.uid.as_deref() != uid {
-        return Err(UnfitJob::OtherJob { job: job_name() });
-    }
-    if job.metadata.deletion_timestamp.is_some() {
-        return Err(UnfitJob::Deleted { job: job_name() });
-    }
-    if is_finished(job) {
-        return Err(UnfitJob::Finished { job: job_name() });
-    }
-    if asked_lock(job).is_none() {
-        return Err(UnfitJob::NotAsked { job: job_name() });
-    }
-    may_be_started(job, name)?;
-    if !is_suspended(job) {
-        return Err(UnfitJob::NotSuspended { job: job_name() });
-    }
-    if !is_at_rest(job) {
-        return Err(UnfitJob::NotConfirmed { job: job_name() });
-    }
-    if running { Err(UnfitJob::PodsRun { job: job_name() }) } else { Ok(()) }
+    let job_name = name.to_owned();
+    let Some(job) = job else { return Err(UnfitJob::NoJob { job: job_name }) };
+    Err(match may_be_started(job, name) {
+        _ if uid.is_some() && job.metadata.uid.as_deref() != uid => UnfitJob::OtherJob { job: job_name },
+        _ if job.metadata.deletion_timestamp.is_some() => UnfitJob::Deleted { job: job_name },
+        _ if is_finished(job) => UnfitJob::Finished { job: job_name },
+        _ if asked_lock(job).is_none() => UnfitJob::NotAsked { job: job_name },
+        Err(unfit) => unfit,
+        Ok(()) if !is_suspended(job) => UnfitJob::NotSuspended { job: job_name },
+        Ok(()) if !is_at_rest(job) => UnfitJob::NotConfirmed { job: job_name },
+        Ok(()) if running => UnfitJob::PodsRun { job: job_name },
+        Ok(()) => return Ok(()),
+    })
 }
 
 /// The oldest unfinished claim on the same Job that is older than `lock`.
-#[must_use]
 pub fn older_claim<'a>(claims: &'a [Arc<DistributedLock>], lock: &DistributedLock) -> Option<&'a DistributedLock> {
     let same_job = |claim: &DistributedLock| {
         let uid = |lock: &DistributedLock| lock.spec.claim.as_ref().and_then(|claim| claim.job_uid.clone());
@@ -223,14 +208,12 @@ pub fn pods(instances: impl IntoIterator<Item = (Option<i64>, Instance)>, token:
 /// Whether the Job controller has confirmed the suspension and reports no active pod.
 ///
 /// Then the template of the Job can be changed.
-#[must_use]
 pub fn is_at_rest(job: &Job) -> bool {
     let active = job.status.as_ref().and_then(|status| status.active).unwrap_or(0);
     is_suspended(job) && has_condition(job, "Suspended") && active == 0
 }
 
 /// The token on its pod template.
-#[must_use]
 pub fn template_token(job: &Job) -> Option<i64> {
     let template = job.spec.as_ref()?.template.metadata.as_ref()?;
     template.annotations.as_ref()?.get(JOB_TOKEN_ANNOTATION)?.parse().ok()
@@ -239,7 +222,6 @@ pub fn template_token(job: &Job) -> Option<i64> {
 /// The token in the annotation `stopping`.
 ///
 /// The operator suspended the Job to end the hold with this token.
-#[must_use]
 pub fn stopping_token(job: &Job) -> Option<i64> {
     job.annotations().get(JOB_STOPPING_ANNOTATION)?.parse().ok()
 }
