@@ -98,17 +98,13 @@ pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible
         return Err(Ineligible::Ended { pod: pod_name, phase: phase.to_owned() });
     }
     let container = main_container(pod, container)?;
-    let obstructed = |otherwise| match obstacle(pod) {
-        Some(obstacle) => Ineligible::Obstructed { pod: full_name(pod), obstacle },
-        None => otherwise,
-    };
     let status = evidence::containers(pod).find(|status| status.name == container);
     let Some(status) = status.filter(|status| !is_being_created(status)) else {
-        return Err(obstructed(Ineligible::NotStarted { pod: pod_name, container }));
+        return Err(obstructed(pod, Ineligible::NotStarted { pod: pod_name, container }));
     };
     let running = status.state.as_ref().and_then(|state| state.running.as_ref());
     let (Some(running), Some(container_id)) = (running, status.container_id.clone()) else {
-        return Err(obstructed(Ineligible::NotRunning { pod: pod_name, container }));
+        return Err(obstructed(pod, Ineligible::NotRunning { pod: pod_name, container }));
     };
     Ok(Candidate {
         pod_uid: pod.uid().unwrap_or_default(),
@@ -123,6 +119,11 @@ pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible
     })
 }
 
+/// The obstacle that keeps a pod from running, or else this other reason.
+fn obstructed(pod: &Pod, otherwise: Ineligible) -> Ineligible {
+    obstacle(pod).map_or(otherwise, |obstacle| Ineligible::Obstructed { pod: full_name(pod), obstacle })
+}
+
 /// Whether the kubelet prepares the container: it pulls the image and mounts volumes.
 fn is_being_created(status: &ContainerStatus) -> bool {
     let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
@@ -134,16 +135,9 @@ fn is_being_created(status: &ContainerStatus) -> bool {
 /// The conditions are those of [`bound`], and the pod must be ready.
 pub fn electable(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible> {
     let candidate = bound(pod, container)?;
-    let ready = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref())
-        .is_some_and(|conditions| conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
-    match obstacle(pod) {
-        _ if ready => Ok(candidate),
-        Some(obstacle) => Err(Ineligible::Obstructed { pod: full_name(pod), obstacle }),
-        None => Err(Ineligible::NotReady { pod: full_name(pod) }),
-    }
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    if is_ready { Ok(candidate) } else { Err(obstructed(pod, Ineligible::NotReady { pod: full_name(pod) })) }
 }
 
 /// The pods that can be elected, and the reasons against the other matching pods.
@@ -229,10 +223,8 @@ pub fn back_off(lock: &DistributedLock, pod: &Candidate) -> Option<(u32, MilliTi
 ///
 /// A hold of at least five minutes ends the series.
 pub fn unhealthy_row(history: &[PastHold]) -> impl Iterator<Item = &PastHold> {
-    let is_short = |past: &PastHold| {
-        past.from
-            .is_none_or(|from| UnixMillis(past.to.as_millis()).since(UnixMillis(from.as_millis())) < LONGEST_BACK_OFF)
-    };
+    let length = |past: &PastHold| past.from.map(|from| UnixMillis::from(past.to).since(from.into()));
+    let is_short = move |past: &PastHold| length(past).is_none_or(|length| length < LONGEST_BACK_OFF);
     history.iter().take_while(move |past| past.reason == HeldReason::HolderUnhealthy.as_str() && is_short(past))
 }
 
@@ -240,17 +232,12 @@ pub fn unhealthy_row(history: &[PastHold]) -> impl Iterator<Item = &PastHold> {
 ///
 /// It is the requested container, or else the pod's default, or else its only container.
 fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> {
-    let names: Vec<&str> =
-        pod.spec.as_ref().map(|spec| spec.containers.iter().map(|c| c.name.as_str()).collect()).unwrap_or_default();
-    let init = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
-    let is_init = |name: &str| asked.is_some() && init.iter().any(|container| container.name == name);
+    let names: Vec<_> = pod.spec.iter().flat_map(|spec| &spec.containers).map(|main| main.name.as_str()).collect();
+    let mut init = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let mut is_init = |name: &str| asked.is_some() && init.any(|container| container.name == name);
     let default = pod.annotations().get(DEFAULT_CONTAINER_ANNOTATION).map(String::as_str);
-    let chosen = match (asked.or(default), names.as_slice()) {
-        (Some(name), _) => Some(name),
-        (None, [only]) => Some(*only),
-        (None, _) => None,
-    };
-    match chosen {
+    let only = names.first().copied().filter(|_| names.len() == 1);
+    match asked.or(default).or(only) {
         Some(name) if names.contains(&name) || is_init(name) => Ok(name.to_owned()),
         Some(name) => Err(Ineligible::NoContainer { pod: full_name(pod), container: name.to_owned() }),
         None => Err(Ineligible::WhichContainer { pod: full_name(pod), containers: names.join(", ") }),
