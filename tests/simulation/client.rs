@@ -11,7 +11,7 @@ use kube::runtime::reflector::ObjectRef;
 use redlock_operator::{
     api::HeldQuorum,
     lock::{
-        model::hold::{Hold, Terms},
+        model::hold::{Hold, RenewalOutcome, Terms},
         replica::hold_table::Holds,
     },
     redlock::{
@@ -235,7 +235,8 @@ impl Replica {
                 let electorate = self.electorate();
                 let mut outcomes = paused(self.engine.extend(&electorate, vec![request]), rng).await;
                 let outcome = outcomes.remove(0);
-                holds.settle(&held.uid, &held.nonce, outcome.clone(), self.clock.boottime());
+                let round = RenewalOutcome::Round(outcome.clone());
+                holds.settle(&held.uid, &held.nonce, round, self.clock.boottime());
                 let known = holds.get(&held.uid, &held.nonce).filter(|hold| !hold.refused);
                 let (Extend::Renewed { started, valid_until, missing, .. }, Some(known)) = (outcome, known) else {
                     continue;

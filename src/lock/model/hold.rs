@@ -53,12 +53,6 @@ pub enum RenewalOutcome {
     Unhealthy(End),
 }
 
-impl From<Extend> for RenewalOutcome {
-    fn from(round: Extend) -> Self {
-        Self::Round(round)
-    }
-}
-
 /// The state of a hold on this replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
@@ -118,12 +112,6 @@ impl Hold {
         }
     }
 
-    /// A hold that a status names, before any round of this replica.
-    pub fn named(terms: Terms, now: Boottime, due: Boottime) -> Self {
-        let asked_until = now + terms.ttl;
-        Self::new(terms, asked_until, due)
-    }
-
     /// Adds the votes and the start of the round that granted the hold.
     #[must_use]
     pub fn granted(mut self, votes: Votes, started: Boottime) -> Self {
@@ -175,33 +163,21 @@ impl Hold {
 
     fn settle_round(&mut self, outcome: Extend, now: Boottime) {
         let is_first = self.won.is_none() || self.trouble.is_some();
-        self.trouble = None;
-        self.unanswered = match &outcome {
-            Extend::NoQuorum { failures } => is_silence(failures),
-            Extend::TooLate => true,
-            Extend::Renewed { .. } | Extend::Refused { .. } => false,
+        (self.trouble, self.unanswered) = match &outcome {
+            Extend::Renewed { .. } => (None, false),
+            Extend::Refused { refusals } => (Some(format!("{refusals} members say that the key is not ours")), false),
+            Extend::TooLate => (Some("the members answered too late".to_owned()), true),
+            Extend::NoQuorum { failures } => (Some(described(failures)), is_silence(failures)),
         };
         match outcome {
             Extend::Renewed { started, valid_until, votes, missing, .. } => {
                 let earned = self.won.map(|_| self.valid_until);
                 self.valid_until = earned.map_or(valid_until, |earned| earned.max(valid_until));
-                self.votes = Some(votes);
-                self.won = Some(started);
-                self.missing = missing;
+                (self.votes, self.won, self.missing) = (Some(votes), Some(started), missing);
                 self.due = started + if is_first { self.part_of_interval() } else { self.terms.renew_interval };
             }
-            Extend::Refused { refusals } => {
-                self.trouble = Some(format!("{refusals} members say that the key is not ours"));
-                self.refused = true;
-            }
-            Extend::TooLate => {
-                self.trouble = Some("the members answered too late".to_owned());
-                self.due = self.retry(now);
-            }
-            Extend::NoQuorum { failures } => {
-                self.trouble = Some(described(&failures));
-                self.due = self.retry(now);
-            }
+            Extend::Refused { .. } => self.refused = true,
+            Extend::TooLate | Extend::NoQuorum { .. } => self.due = self.retry(now),
         }
     }
 

@@ -137,7 +137,8 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
         }
         _ => now,
     };
-    Published::Hold(Box::new(Hold::named(terms, now, due)))
+    // The leader waits for one ttl for the first round of this replica.
+    Published::Hold(Box::new(Hold::new(terms, now + ttl, due)))
 }
 
 /// The time to live of renewals.

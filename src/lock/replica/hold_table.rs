@@ -139,8 +139,7 @@ impl Holds {
     /// Records the outcome of a renewal of the hold with this nonce.
     ///
     /// Every renewal of [`Self::take_due`] ends here.
-    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: impl Into<RenewalOutcome>, now: Boottime) {
-        let outcome = outcome.into();
+    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: RenewalOutcome, now: Boottime) {
         let is_postponed = matches!(outcome, RenewalOutcome::Postponed(_));
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {

@@ -228,7 +228,7 @@ impl Renewal {
         let now = self.context.clock.boottime();
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
             self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
-            self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), now);
+            self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Round(outcome.clone()), now);
             let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
             self.repair(&session, &signer, hold, value, outcome)
         });

@@ -43,7 +43,7 @@ fn hold(uid: &str, quorum: &str) -> Hold {
         renew_interval: Duration::from_secs(3),
     };
     let now = Boottime::new(Duration::ZERO);
-    Hold::named(terms, now, now)
+    Hold::new(terms, now, now)
 }
 
 /// The UIDs of the locks in each batch.

@@ -40,7 +40,8 @@ fn a_hold_without_a_round_for_one_ttl_is_sealed() {
     let lock = held_lock(json!({}));
     let terms = hold(WALL.0, 0).terms;
     let step = |asked_for: u64| {
-        let named = Hold::named(terms.clone(), NOW.saturating_sub(Duration::from_secs(asked_for)), NOW);
+        let adopted_at = NOW.saturating_sub(Duration::from_secs(asked_for));
+        let named = Hold::new(terms.clone(), adopted_at + terms.ttl, NOW);
         decide(&held_input(&lock, Verdict::Keep, Some(named)))
     };
     assert!(matches!(step(8), Step::Keep(_)), "the adopted hold has one more second for its first round");
@@ -166,7 +167,7 @@ fn a_round_without_a_majority_does_not_end_a_valid_hold() {
     holds.adopt(hold(WALL.0 - 2_000, 5_000), true);
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
-    holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, NOW);
+    holds.settle("u", &nonce, RenewalOutcome::Round(Extend::NoQuorum { failures: vec![] }), NOW);
     let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, holds.get("u", &nonce))) else { panic!() };
     assert!(rest.status.holder.is_some());
 }
