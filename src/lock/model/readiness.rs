@@ -30,8 +30,9 @@ pub(in crate::lock) fn set_ready(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let is_overdue = ttl.is_some_and(|ttl| left(&status.conditions, patience(ttl), now).is_zero());
-    let failing = ttl.and_then(|ttl| failing(status, ttl, UnixMillis(now.as_millisecond())));
+    let millis = UnixMillis(now.as_millisecond());
+    let is_overdue = ttl.is_some_and(|ttl| left(&status.conditions, ttl, millis).is_zero());
+    let failing = ttl.and_then(|ttl| failing(status, ttl, millis));
     let (is_ready, reason, message) = ready(&status.conditions, is_overdue, failing.as_ref());
     set_condition(&mut status.conditions, LockCondition::Ready, is_ready, reason, message, (generation, now));
 }
@@ -39,11 +40,6 @@ pub(in crate::lock) fn set_ready(
 /// The ttl of a lock. `None` for an unreadable one.
 pub(in crate::lock) fn ttl(lock: &DistributedLock) -> Option<Duration> {
     lock.spec.unreadable.is_none().then(|| lock.spec.ttl.get())
-}
-
-/// How long a lock without a candidate is ready.
-fn patience(ttl: Duration) -> Duration {
-    ttl.saturating_mul(PATIENCE_IN_TTLS)
 }
 
 /// The reason why no holder stays healthy.
@@ -62,15 +58,14 @@ fn failing(status: &DistributedLockStatus, ttl: Duration, now: UnixMillis) -> Op
 
 /// Time until a lock without a candidate is no longer ready, if that is in the future.
 pub(in crate::lock) fn until_unready(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
-    let left = left(lock.conditions(), patience(ttl(lock)?), Timestamp::from_millisecond(now.0).ok()?);
-    (!left.is_zero()).then_some(left)
+    Some(left(lock.conditions(), ttl(lock)?, now)).filter(|left| !left.is_zero())
 }
 
-/// The rest of `patience`, which begins when the condition Held becomes false.
-fn left(conditions: &[Condition], patience: Duration, now: Timestamp) -> Duration {
+/// How long a lock without a candidate is still ready. The time begins when the condition Held becomes false.
+fn left(conditions: &[Condition], ttl: Duration, now: UnixMillis) -> Duration {
     let since = find_condition(conditions, LockCondition::Held).filter(|held| held.status == Status::False.as_str());
-    let now = UnixMillis(now.as_millisecond());
-    patience.saturating_sub(since.map_or(Duration::ZERO, |held| now.since(transition_time(held))))
+    let waited = since.map_or(Duration::ZERO, |held| now.since(transition_time(held)));
+    ttl.saturating_mul(PATIENCE_IN_TTLS).saturating_sub(waited)
 }
 
 /// The condition Ready of a lock that has waited for its whole patience.
@@ -87,20 +82,20 @@ fn ready(conditions: &[Condition], is_overdue: bool, failing: Option<&HeldMessag
         return (Status::False, reason.map_or("NotAccepted", |reason| reason.as_str()), accepted.message.clone());
     }
     let held = of(LockCondition::Held);
-    let message = |held: Option<&Condition>| held.map(|held| held.message.clone()).unwrap_or_default();
-    match held.and_then(|held| HeldReason::named(&held.reason)) {
-        None | Some(HeldReason::Pending) => (Status::Unknown, HeldReason::Pending.as_str(), message(held)),
-        Some(reason @ HeldReason::NoQuorum) => (Status::False, reason.as_str(), message(held)),
-        Some(reason @ (HeldReason::NoCandidate | HeldReason::KeyNeverExpires)) if is_overdue && failing.is_none() => {
-            (Status::False, reason.as_str(), message(held))
+    let reason = held.and_then(|held| HeldReason::named(&held.reason)).unwrap_or(HeldReason::Pending);
+    let message = || held.map(|held| held.message.clone()).unwrap_or_default();
+    let (status, reason, message) = match (reason, failing) {
+        (HeldReason::Pending, _) => (Status::Unknown, reason, message()),
+        (HeldReason::NoQuorum, _) => (Status::False, reason, message()),
+        (HeldReason::NoCandidate | HeldReason::KeyNeverExpires, None) if is_overdue => {
+            (Status::False, reason, message())
         }
-        Some(reason) if reason != HeldReason::Suspended && failing.is_some() => {
-            // Without a holder, the message of Held has the cause for each pod.
-            let cause = failing.filter(|_| reason != HeldReason::NoCandidate).map(HeldMessage::to_string);
-            (Status::False, HeldReason::HolderUnhealthy.as_str(), cause.unwrap_or_else(|| message(held)))
-        }
-        Some(served) => (Status::True, served.as_str(), String::new()),
-    }
+        (HeldReason::Suspended, _) | (_, None) => (Status::True, reason, String::new()),
+        // Without a holder, the message of Held has the cause for each pod.
+        (HeldReason::NoCandidate, Some(_)) => (Status::False, HeldReason::HolderUnhealthy, message()),
+        (_, Some(failing)) => (Status::False, HeldReason::HolderUnhealthy, failing.to_string()),
+    };
+    (status, reason.as_str(), message)
 }
 
 #[cfg(test)]
@@ -154,7 +149,7 @@ mod tests {
             "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "a"},
             "spec": {"key": "k", "ttl": "15s", "claim": {"podName": "gone"}}}))
         .unwrap();
-        assert_eq!(ttl(&of_claim).map(patience), Some(Duration::from_secs(45)));
+        assert_eq!(until_unready(&of_claim, UnixMillis(0)), Some(Duration::from_secs(45)));
     }
 
     #[test]
