@@ -21,7 +21,7 @@ use crate::lock::model::events::LockEvent;
 use crate::lock::model::grant_writes::{Next, Writes};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold::{Hold, Terms};
-use crate::lock::model::status::{Draft, Granted, full_name};
+use crate::lock::model::status::{Draft, full_name};
 use crate::lock::replica::access::Access;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{Grant, LockKey, LockValue, Nonce};
@@ -70,12 +70,6 @@ impl Attempt<'_> {
             rejoin_delay: Some(self.rejoin_delay.into()),
             ..self.contender.holder()
         }
-    }
-
-    fn granted(&self) -> Granted<'_> {
-        let (acquired_at, valid_until) = self.times;
-        let (token, votes) = (self.grant.token, self.grant.votes);
-        Granted { holder: self.holder(), token, acquired_at, valid_until, votes, key: self.key.as_str() }
     }
 
     fn hold(&self, lock: &DistributedLock) -> Hold {
@@ -207,10 +201,9 @@ fn granted(
     attempt: &Attempt<'_>,
     api_now: UnixMillis,
 ) -> DistributedLockStatus {
-    let mut granted = attempt.granted();
     let hold = members.holds.get(&lock.uid().unwrap_or_default(), &attempt.nonce);
-    granted.votes = hold.and_then(|hold| hold.votes).unwrap_or(granted.votes);
-    Draft::of(lock, api_now).granted(granted).finish()
+    let votes = hold.and_then(|hold| hold.votes).unwrap_or(attempt.grant.votes);
+    Draft::of(lock, api_now).granted(attempt.holder(), attempt.grant.token, attempt.times, votes).finish()
 }
 
 /// A status that differs from every earlier one.

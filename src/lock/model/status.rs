@@ -30,27 +30,12 @@ const LONGEST_MESSAGE: usize = 512;
 pub const LAST_POSITION: usize = 10;
 
 /// A status under construction, with the inputs of conditions.
+#[must_use]
 pub struct Draft {
     status: DistributedLockStatus,
     ttl: Option<Duration>,
     generation: Option<i64>,
     now: Timestamp,
-}
-
-/// The fields of a status that a grant sets.
-pub struct Granted<'a> {
-    /// The holder.
-    pub holder: LockHolder,
-    /// Its fencing token.
-    pub token: FencingToken,
-    /// The latest reading of the API server's clock when a majority had voted.
-    pub acquired_at: UnixMillis,
-    /// The earliest reading at the end of the validity.
-    pub valid_until: UnixMillis,
-    /// The votes.
-    pub votes: Votes,
-    /// The key in Redis, for messages.
-    pub key: &'a str,
 }
 
 impl Draft {
@@ -79,39 +64,33 @@ impl Draft {
         self.status
     }
 
-    fn set(
-        &mut self,
-        condition: LockCondition,
-        status: impl Into<Status>,
-        reason: impl Into<&'static str>,
-        message: impl Into<String>,
-    ) {
-        set_condition(&mut self.status.conditions, condition, status, reason, message, (self.generation, self.now));
+    fn set(mut self, type_: LockCondition, is_true: bool, reason: impl Into<&'static str>, message: String) -> Self {
+        let at = (self.generation, self.now);
+        set_condition(&mut self.status.conditions, type_, is_true, reason, message, at);
+        self
+    }
+
+    fn held(self, is_held: bool, message: &HeldMessage) -> Self {
+        self.set(LockCondition::Held, is_held, message.reason(), message.to_string())
     }
 
     /// The lock is served, perhaps with a fault.
-    #[must_use]
-    pub fn accepted(mut self, trouble: Option<&Refusal>) -> Self {
+    pub fn accepted(self, trouble: Option<&Refusal>) -> Self {
         let reason = trouble.map_or(AcceptedReason::Accepted, Refusal::reason);
-        self.set(LockCondition::Accepted, true, reason, trouble.map(Refusal::to_string).unwrap_or_default());
-        self
+        self.set(LockCondition::Accepted, true, reason, trouble.map(Refusal::to_string).unwrap_or_default())
     }
 
     /// The specification cannot be served.
-    #[must_use]
     pub fn refused(self, refusal: &Refusal) -> Self {
-        self.not_accepted(refusal).waiting(HeldReason::NotAccepted, &refusal.to_string(), None)
+        self.not_accepted(refusal).waiting(HeldReason::NotAccepted, refusal.to_string(), None)
     }
 
     /// The specification cannot be served, but the hold continues.
-    #[must_use]
-    pub fn not_accepted(mut self, refusal: &Refusal) -> Self {
-        self.set(LockCondition::Accepted, false, refusal.reason(), refusal.to_string());
-        self
+    pub fn not_accepted(self, refusal: &Refusal) -> Self {
+        self.set(LockCondition::Accepted, false, refusal.reason(), refusal.to_string())
     }
 
     /// Records the place of the hold, and for how long the members can remember it.
-    #[must_use]
     pub fn recorded(mut self, record: &HoldRecord, rejoin_delay: Option<Duration>) -> Self {
         if let Some(holder) = &mut self.status.holder {
             record.write(holder, rejoin_delay);
@@ -120,50 +99,55 @@ impl Draft {
     }
 
     /// The lock has no holder, for this reason.
-    fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
+    fn waiting(mut self, reason: HeldReason, message: String, position: Option<usize>) -> Self {
         // A wait begins at the end of a suspension, so the condition gets a new time of transition.
-        let is_suspension = |condition: &Condition| {
-            condition.type_ == LockCondition::Held.as_str() && condition.reason == HeldReason::Suspended.as_str()
-        };
         if reason != HeldReason::Suspended {
-            self.status.conditions.retain(|condition| !is_suspension(condition));
+            self.forget_held(|held| held.reason == HeldReason::Suspended.as_str());
         }
-        self.set(LockCondition::Held, false, reason, message);
-        self.status.queue_position =
-            position.filter(|position| *position <= LAST_POSITION).and_then(|position| i32::try_from(position).ok());
-        self
+        let position = position.filter(|position| *position <= LAST_POSITION);
+        self.status.queue_position = position.and_then(|position| i32::try_from(position).ok());
+        self.set(LockCondition::Held, false, reason, message)
+    }
+
+    /// Removes a condition Held with this property. The next one gets a new time of transition.
+    fn forget_held(&mut self, is_old: impl Fn(&Condition) -> bool) {
+        let is_held = |condition: &Condition| condition.type_ == LockCondition::Held.as_str();
+        self.status.conditions.retain(|condition| !(is_held(condition) && is_old(condition)));
     }
 
     /// The lock has no holder, for the reason of this message.
-    #[must_use]
     pub fn not_held(self, message: &HeldMessage, position: Option<usize>) -> Self {
-        self.waiting(message.reason(), &message.to_string(), position)
+        self.waiting(message.reason(), message.to_string(), position)
     }
 
-    /// The lock is held from now on.
-    #[must_use]
-    pub fn granted(mut self, grant: Granted<'_>) -> Self {
-        let (holder, key) = (grant.holder.identity.clone(), grant.key.to_owned());
-        let message = HeldMessage::Held { holder, key, token: grant.token };
+    /// The lock is held from now on, by a holder with its record.
+    ///
+    /// The times are the latest reading of the API server's clock when a majority had voted, and the earliest one at the end of the validity.
+    pub fn granted(
+        mut self,
+        holder: LockHolder,
+        token: FencingToken,
+        (acquired_at, valid_until): (UnixMillis, UnixMillis),
+        votes: Votes,
+    ) -> Self {
         if !is_true(&self.status.conditions, LockCondition::Accepted) {
             self = self.accepted(None);
         }
-        self.status.holder = Some(grant.holder);
-        self.status.fencing_token = Some(grant.token.get());
-        self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);
-        self.status.stopping = None;
-        self.status.ending = None;
+        let key = holder.key.clone().unwrap_or_default();
+        let message = HeldMessage::Held { holder: holder.identity.clone(), key, token };
+        self.status.holder = Some(holder);
+        self.status.fencing_token = Some(token.get());
+        self.status.acquired_at = MilliTime::from_millis(acquired_at.0);
+        (self.status.stopping, self.status.ending) = (None, None);
         self.status.queue_position = Some(0);
         self.status.transitions += 1;
-        self.set(LockCondition::Held, true, message.reason(), message.to_string());
-        self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes))
+        self.held(true, &message).validity(acquired_at, valid_until, Some(votes))
     }
 
     /// The lock is still held.
     ///
     /// With `minimum` its holder has ended, and `minHold` keeps the lock until that time.
-    #[must_use]
-    pub fn still_held(mut self, key: &str, minimum: Option<(&End, MilliTime)>) -> Self {
+    pub fn still_held(self, key: &str, minimum: Option<(&End, MilliTime)>) -> Self {
         let token = self.status.fencing_token.and_then(FencingToken::new);
         let is_held = is_true(&self.status.conditions, LockCondition::Held) && self.status.stopping.is_none();
         let (Some(holder), Some(token), true) = (&self.status.holder, token, is_held) else { return self };
@@ -171,14 +155,12 @@ impl Draft {
             Some((end, until)) => HeldMessage::HeldForMinimum { why: end.to_string(), until },
             None => HeldMessage::Held { holder: holder.identity.clone(), key: key.to_owned(), token },
         };
-        self.set(LockCondition::Held, true, message.reason(), message.to_string());
-        self
+        self.held(true, &message)
     }
 
     /// Publishes a renewal, by the earliest reading of the API server's clock.
     ///
     /// A validity that no round earned is not published.
-    #[must_use]
     pub fn renewed(self, hold: &Hold, clock: ClockOffset, now: Boottime) -> Self {
         let Some(won) = hold.won else { return self };
         // A published validity was earned, perhaps by another replica, and no extension shortens a key. But no renewal earns more than one ttl.
@@ -206,19 +188,15 @@ impl Draft {
     }
 
     /// Its Job is suspended, and the hold is renewed until the pods of the Job have ended.
-    #[must_use]
     pub fn stopping(mut self, end: &End) -> Self {
         let (since, reason, why) = (MilliTime::from(self.now), end.reason().to_string(), end.to_string());
         self.status.stopping = Some(Stopping { since, reason, message: shortened(&why) });
-        let message = HeldMessage::Stopping { why };
-        self.set(LockCondition::Held, true, message.reason(), message.to_string());
-        self
+        self.held(true, &HeldMessage::Stopping { why })
     }
 
     /// The hold is no longer renewed. It ends with its validity, or with its container if that is earlier.
     ///
     /// `until` is the end of the validity and of lockDelay, by the API server's clock.
-    #[must_use]
     pub fn ending(mut self, end: &End, until: Option<MilliTime>) -> Self {
         let (since, why, is_lost) = (MilliTime::from(self.now), end.to_string(), end.reason() == HeldReason::Expired);
         self.status.ending = Some(Ending { since, reason: end.reason().to_string(), until, message: shortened(&why) });
@@ -227,23 +205,18 @@ impl Draft {
             Some(until) => HeldMessage::Ending { why, until },
             None => HeldMessage::RunOut { why },
         };
-        self.set(LockCondition::Held, !is_lost, message.reason(), message.to_string());
-        self
+        self.held(!is_lost, &message)
     }
 
     /// No majority has confirmed the end, and no member can remember the hold.
-    #[must_use]
-    pub fn unconfirmed(mut self) -> Self {
+    pub fn unconfirmed(self) -> Self {
         let quorum = self.status.holder.as_ref().and_then(|holder| holder.quorum.clone()).unwrap_or_default();
-        let message = HeldMessage::Unconfirmed { quorum };
-        self.set(LockCondition::Held, false, message.reason(), message.to_string());
-        self
+        self.held(false, &HeldMessage::Unconfirmed { quorum })
     }
 
     /// The hold ended at `at`, or with its validity if it ran out before.
     ///
     /// Both times have the clock of `acquiredAt`.
-    #[must_use]
     pub fn ended(mut self, end: &End, at: UnixMillis) -> Self {
         let (reason, why) = (end.reason(), end.to_string());
         let at = MilliTime::from_millis(at.0).unwrap_or_else(|| MilliTime::from(self.now));
@@ -251,10 +224,7 @@ impl Draft {
         let at = ran_out.flatten().map_or(at, |until| at.min(until));
         if let Some(holder) = self.status.holder.take() {
             // The wait for the next hold begins now, even if an unconfirmed end made the condition false long ago.
-            let is_false = |condition: &Condition| {
-                condition.type_ == LockCondition::Held.as_str() && condition.status == Status::False.as_str()
-            };
-            self.status.conditions.retain(|condition| !is_false(condition));
+            self.forget_held(|held| held.status == Status::False.as_str());
             let past = PastHold {
                 identity: holder.identity,
                 fencing_token: self.status.fencing_token,
@@ -268,21 +238,18 @@ impl Draft {
         }
         // All other fields describe the hold.
         let DistributedLockStatus { observed_generation, key, transitions, history, conditions, .. } = self.status;
-        let kept =
+        self.status =
             DistributedLockStatus { observed_generation, key, transitions, history, conditions, ..Default::default() };
-        self.status = kept;
-        self.waiting(reason, &why, None)
+        self.waiting(reason, why, None)
     }
 
     /// The claim never queues again, for the reason in the condition Held.
-    #[must_use]
-    pub fn finished(mut self) -> Self {
-        if let Some(held) = find_condition(&self.status.conditions, LockCondition::Held).cloned()
-            && let Some(reason) = HeldReason::named(&held.reason)
-        {
-            self.set(LockCondition::Finished, true, reason, held.message);
+    pub fn finished(self) -> Self {
+        let held = find_condition(&self.status.conditions, LockCondition::Held);
+        match held.and_then(|held| Some((HeldReason::named(&held.reason)?, held.message.clone()))) {
+            Some((reason, message)) => self.set(LockCondition::Finished, true, reason, message),
+            None => self,
         }
-        self
     }
 }
 
