@@ -36,10 +36,8 @@ pub struct Entry {
     group: Arc<Group>,
     turn: Turn,
     age: Age,
-    /// It waits for its turn.
-    waits: bool,
-    /// It waits, and whether it can hold the key at its turn.
-    standing: Standing,
+    /// Whether it can hold the key at its turn, if it waits.
+    standing: Option<Standing>,
     /// Its status names a holder, so a key in Redis can belong to it.
     holds: bool,
     /// It is an election that waits or holds.
@@ -108,9 +106,8 @@ pub fn designation(lock: &DistributedLock) -> Designation {
 impl Entry {
     /// The entry for this state of a lock.
     pub fn of(lock: &DistributedLock) -> Self {
-        let finished = lock.condition(LockCondition::Finished).filter(|_| lock.is_finished());
-        let finished = finished.map(|finished| finished.last_transition_time.0.as_second());
         let has_held = lock.status.as_ref().is_some_and(|status| status.transitions > 0);
+        let finished = lock.condition(LockCondition::Finished).filter(|_| lock.is_finished() && has_held);
         let (waits, holds, age) = (is_queued(lock), lock.holder().is_some(), age(lock));
         Self {
             key: lock.key(),
@@ -121,11 +118,10 @@ impl Entry {
             }),
             turn: (Reverse(lock.spec.priority), age.clone()),
             age,
-            waits,
-            standing: if waits { Standing::of(lock) } else { Standing::Unable },
+            standing: waits.then(|| Standing::of(lock)),
             holds,
             elects: lock.spec.election.is_some() && (waits || holds),
-            ended: finished.filter(|_| has_held),
+            ended: finished.map(|finished| finished.last_transition_time.0.as_second()),
         }
     }
 }
@@ -165,19 +161,16 @@ pub fn refs<'a>(locks: impl IntoIterator<Item = &'a SharedRef>) -> impl Iterator
 impl Contention {
     /// Applies the change of one lock. A deleted lock has no entry in `now`.
     pub fn changed(&mut self, lock: &SharedRef, before: Option<&Entry>, now: Option<&Entry>) {
-        if let Some(before) = before {
-            self.remove(before);
+        if let Some(before) = before
+            && let Some(on_key) = self.0.get_mut(&before.key)
+        {
+            on_key.remove(before);
+            if on_key.is_empty() {
+                self.0.remove(&before.key);
+            }
         }
         if let Some(now) = now {
             self.0.entry(now.key.clone()).or_default().insert(now, lock);
-        }
-    }
-
-    fn remove(&mut self, entry: &Entry) {
-        let Some(on_key) = self.0.get_mut(&entry.key) else { return };
-        on_key.remove(entry);
-        if on_key.is_empty() {
-            self.0.remove(&entry.key);
         }
     }
 
@@ -191,9 +184,8 @@ impl Contention {
         for (group, waiting) in &on_key.waiting {
             if spans || group.namespace == entry.group.namespace {
                 let able = waiting.by_turn.values().filter(|(_, standing)| *standing == Standing::Able);
-                let first = able.map(|(lock, _)| lock);
                 concerned.extend(refs(waiting.by_age.values()).next());
-                concerned.extend(refs(first).take(LAST_POSITION + group.slots));
+                concerned.extend(refs(able.map(|(lock, _)| lock)).take(LAST_POSITION + group.slots));
             }
         }
         concerned.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
@@ -220,21 +212,24 @@ impl Contention {
     ///
     /// `spans` adds the locks of other namespaces. The caller checks their quorum.
     pub fn before<'a>(&'a self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &'a LockRef> + use<'a> {
-        let (own, namespace, shape) = (turn(lock), lock.namespace().unwrap_or_default(), slots(lock));
-        let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
-        let groups = groups.filter(move |(group, _)| group.slots == shape && (spans || group.namespace == namespace));
+        let (own, shape) = (turn(lock), slots(lock));
+        let groups = self.groups(lock, spans).filter(|(group, _)| group.slots == shape);
         let able = |(_, waiting): (_, &'a Waiting)| {
-            waiting.by_turn.range(..&own).filter(|(_, (_, standing))| *standing != Standing::Unable)
+            let queue = waiting.by_turn.range(..&own).filter(|(_, (_, standing))| *standing != Standing::Unable);
+            queue.map(|(turn, (lock, _))| (turn, lock)).peekable()
         };
-        merged(groups.map(able).map(|queue| queue.map(|(turn, (lock, _))| (turn, lock)).peekable()).collect())
+        merged(groups.map(able).collect())
     }
 
     /// The waiting locks of all shapes and quorums, the oldest first.
     pub fn oldest(&self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &LockRef> {
+        merged(self.groups(lock, spans).map(|(_, waiting)| waiting.by_age.iter().peekable()).collect())
+    }
+
+    fn groups(&self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = (&Arc<Group>, &Waiting)> {
         let namespace = lock.namespace().unwrap_or_default();
         let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
-        let groups = groups.filter(move |(group, _)| spans || group.namespace == namespace);
-        merged(groups.map(|(_, waiting)| waiting.by_age.iter().peekable()).collect())
+        groups.filter(move |(group, _)| spans || group.namespace == namespace)
     }
 }
 
@@ -260,9 +255,9 @@ impl OnKey {
         if let Some(ended) = entry.ended {
             self.ended.insert((Reverse(ended), entry.age.clone()), lock.clone());
         }
-        if entry.waits {
+        if let Some(standing) = entry.standing {
             let waiting = self.waiting.entry(entry.group.clone()).or_default();
-            waiting.by_turn.insert(entry.turn.clone(), (lock.clone(), entry.standing));
+            waiting.by_turn.insert(entry.turn.clone(), (lock.clone(), standing));
             waiting.by_age.insert(entry.age.clone(), lock.clone());
         }
     }
