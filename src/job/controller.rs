@@ -79,36 +79,30 @@ async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action,
     let namespace = job.namespace().unwrap_or_default();
     let claim = controller.context.locks.named(&namespace, &claim_name(job));
     match decide(job, claim.as_deref()) {
-        Step::Nothing => {}
-        Step::Create(claim) => return create(controller, job, &claim).await,
-        Step::Delete => {
-            // If a user just started the Job manually, its version differs and it stays. The watch then triggers a new decision.
-            if requests::delete_version(&controller.context.client, &**job).await? {
-                controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await;
-            }
-        }
-        Step::Publish(event) => {
-            let action = action_after(&event);
-            controller.publish(job, event).await;
-            return Ok(action);
-        }
+        Step::Nothing => Ok(Action::await_change()),
+        Step::Create(claim) => create(controller, job, &claim).await,
+        Step::Publish(event) => Ok(controller.publish(job, event).await),
+        // If a user just started the Job manually, its version differs and it stays. The watch then triggers a new decision.
+        Step::Delete => match requests::delete_version(&controller.context.client, &**job).await? {
+            true => Ok(controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await),
+            false => Ok(Action::await_change()),
+        },
     }
-    Ok(Action::await_change())
 }
 
 /// The time at which a Job with this Event is handled again.
 ///
-/// The lock that has the name of its claim possibly names no Job, so its deletion triggers nothing.
+/// The lock that has the name of its claim possibly names no Job, so its deletion triggers nothing. Nor does the change after which the API
+/// server accepts a refused claim.
 fn action_after(event: &JobEvent) -> Action {
     match event {
-        JobEvent::NameTaken { .. } => Action::requeue(REFUSED),
+        JobEvent::NameTaken { .. } | JobEvent::ClaimRefused { .. } => Action::requeue(REFUSED),
         _ => Action::await_change(),
     }
 }
 
 async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedLock) -> Result<Action, RequestError> {
-    let api: Api<DistributedLock> =
-        Api::namespaced(controller.context.client.clone(), &job.namespace().unwrap_or_default());
+    let api = Api::namespaced(controller.context.client.clone(), &job.namespace().unwrap_or_default());
     match request(api.create(&as_operator(), claim)).await {
         Ok(_) => Ok(Action::await_change()),
         // An earlier leader created the claim, and the watch delivers it. Or a ResourceQuota changed at the same moment, and there is no claim.
@@ -118,22 +112,21 @@ async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedL
                 kube::Error::Api(status) => status.message,
                 error => error.to_string(),
             };
-            controller.publish(job, JobEvent::ClaimRefused { claim: claim.name_any(), why }).await;
-            Ok(Action::requeue(REFUSED))
+            Ok(controller.publish(job, JobEvent::ClaimRefused { claim: claim.name_any(), why }).await)
         }
         Err(error) => Err(error),
     }
 }
 
 impl JobController {
-    /// Publishes an Event about the Job, unless it equals the last Event of this leader.
-    async fn publish(&self, job: &Arc<Job>, event: JobEvent) {
-        let uid = job.uid().unwrap_or_default();
-        if self.last_events.lock().insert(uid, event.clone()).as_ref() == Some(&event) {
-            return;
+    /// Publishes an Event about the Job, unless it equals the last Event of this leader. Returns when the Job is handled again.
+    async fn publish(&self, job: &Arc<Job>, event: JobEvent) -> Action {
+        let before = self.last_events.lock().insert(job.uid().unwrap_or_default(), event.clone());
+        if before.as_ref() != Some(&event) {
+            tracing::info!(job = %ObjectRef::from_obj(&**job), event = event.means().0, %event, "published an Event");
+            self.context.event(&**job, event.means(), event.to_string(), None).await;
         }
-        tracing::info!(job = %ObjectRef::from_obj(&**job), event = event.means().0, %event, "published an Event");
-        self.context.event(&**job, event.means(), event.to_string(), None).await;
+        action_after(&event)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Pure: what claim a Job asks for by its annotations, and what becomes of the Job when that claim has ended.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::events::EventType;
+use kube::{Resource, ResourceExt};
 
 use crate::api::conditions::{HeldReason, LockCondition, is_true};
 use crate::api::{
@@ -11,6 +11,7 @@ use crate::api::{
     JOB_ON_WAIT_TIMEOUT_ANNOTATION, JOB_QUORUM_ANNOTATION, JOB_TTL_ANNOTATION, JOB_WAIT_TIMEOUT_ANNOTATION, QuorumRef,
 };
 use crate::lock::model::job::{UnfitJob, asked_lock, is_finished, is_suspended, may_be_started, template_token};
+use crate::quorum::model::lookup::full_name;
 
 /// The operator replaces this text in a key with the name of the Job.
 const JOB_PLACEHOLDER: &str = "{job}";
@@ -90,45 +91,39 @@ messages! {
 }
 
 /// Decides the next step. `claim` is the lock with the name of the Job's claim, if it exists.
-#[must_use]
 pub fn decide(job: &Job, claim: Option<&DistributedLock>) -> Step {
     let asks = asked_lock(job).is_some_and(|key| !key.is_empty());
     if !asks || job.metadata.deletion_timestamp.is_some() || is_finished(job) {
         return Step::Nothing;
     }
-    match claim {
-        Some(claim) => with_claim(job, claim),
-        None => without_claim(job),
-    }
+    claim.map_or_else(|| without_claim(job), |claim| with_claim(job, claim))
 }
 
 fn without_claim(job: &Job) -> Step {
-    let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
-    if let Err(unfit) = may_be_started(job, &name) {
-        return Step::Publish(JobEvent::NotStarted { why: unfit.to_string() });
-    }
-    if !is_suspended(job) {
+    let name = full_name(job);
+    let unfit = match may_be_started(job, &name) {
+        Err(unfit) => unfit,
+        Ok(()) if is_suspended(job) => {
+            return claim_of(job).map_or_else(Step::Publish, |claim| Step::Create(Box::new(claim)));
+        }
         // A Job that started under its lock continues after the release.
-        let why = UnfitJob::NotSuspended { job: name }.to_string();
-        return if template_token(job).is_some() { Step::Nothing } else { Step::Publish(JobEvent::NotStarted { why }) };
-    }
-    match claim_of(job) {
-        Ok(claim) => Step::Create(Box::new(claim)),
-        Err(event) => Step::Publish(event),
-    }
+        Ok(()) if template_token(job).is_some() => return Step::Nothing,
+        Ok(()) => UnfitJob::NotSuspended { job: name },
+    };
+    Step::Publish(JobEvent::NotStarted { why: unfit.to_string() })
 }
 
 fn with_claim(job: &Job, lock: &DistributedLock) -> Step {
     let name = lock.name_any();
-    let is_of_it = lock.spec.claim.as_ref().is_some_and(|claim| claim.job_uid == job.metadata.uid);
-    if !is_of_it {
+    if lock.spec.claim.as_ref().is_none_or(|claim| claim.job_uid != job.metadata.uid) {
         return Step::Publish(JobEvent::NameTaken { claim: name });
     }
     if let Some(finished) = lock.condition(LockCondition::Finished).filter(|it| it.status == "True") {
         let timed_out = finished.reason == HeldReason::WaitTimeout.as_str();
+        let is_to_be_deleted = job.annotations().get(JOB_ON_WAIT_TIMEOUT_ANNOTATION).is_some_and(|on| on == "Delete");
         return match () {
             () if !is_suspended(job) || lock.metadata.deletion_timestamp.is_some() => Step::Nothing,
-            () if timed_out && is_to_be_deleted(job) => Step::Delete,
+            () if timed_out && is_to_be_deleted => Step::Delete,
             () if timed_out => Step::Publish(JobEvent::WaitTimeout { claim: name }),
             () => Step::Publish(JobEvent::Ended { claim: name, why: finished.message.clone() }),
         };
@@ -140,13 +135,7 @@ fn with_claim(job: &Job, lock: &DistributedLock) -> Step {
     }
 }
 
-/// Whether the annotation of the Job requests its deletion after a timeout.
-fn is_to_be_deleted(job: &Job) -> bool {
-    job.annotations().get(JOB_ON_WAIT_TIMEOUT_ANNOTATION).is_some_and(|value| value == "Delete")
-}
-
 /// The name of the claim of a Job.
-#[must_use]
 pub fn claim_name(job: &Job) -> String {
     let uid: String = job.uid().unwrap_or_default().chars().take(UID_IN_NAME).collect();
     format!("{}-{uid}", job.name_any())
@@ -157,7 +146,7 @@ pub fn claim_name(job: &Job) -> String {
 /// The API server checks the key, the durations and the bounds.
 fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
     let text = |annotation: &'static str| job.annotations().get(annotation).map(|text| text.trim());
-    let duration = |annotation: &'static str| -> Result<Option<GoDuration>, JobEvent> {
+    let duration = |annotation: &'static str| {
         let parsed = text(annotation).map(str::parse::<GoDuration>).transpose();
         parsed.map_err(|error| JobEvent::Invalid { annotation, why: error.to_string() })
     };
@@ -179,18 +168,10 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
         claim: Some(claim),
         ..DistributedLockSpec::default()
     };
-    let owner = OwnerReference {
-        api_version: "batch/v1".to_owned(),
-        kind: "Job".to_owned(),
-        name: job.name_any(),
-        uid: job.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    };
     let metadata = ObjectMeta {
         name: Some(claim_name(job)),
         namespace: job.namespace(),
-        owner_references: Some(vec![owner]),
+        owner_references: job.controller_owner_ref(&()).map(|job| vec![job]),
         ..ObjectMeta::default()
     };
     Ok(DistributedLock { metadata, spec, status: None })
@@ -198,10 +179,8 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
 
 /// The quorum in a text of the form `name` or `namespace/name`.
 fn quorum_named(text: &str) -> QuorumRef {
-    match text.split_once('/') {
-        Some((namespace, name)) => QuorumRef { name: name.to_owned(), namespace: Some(namespace.to_owned()) },
-        None => QuorumRef { name: text.to_owned(), namespace: None },
-    }
+    let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
+    QuorumRef { name: name.to_owned(), namespace: namespace.map(str::to_owned) }
 }
 
 #[cfg(test)]
