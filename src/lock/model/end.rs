@@ -28,7 +28,7 @@ messages! {
     /// The lock was deleted while its holder works
     DeletedWhileHeld => HeldReason::Released,
     /// The claim was deleted with its owner, and {doubt}
-    DeletedWithOwner { doubt: String } => HeldReason::Released,
+    DeletedWithOwner { doubt: Doubt } => HeldReason::Released,
     /// The claim was deleted, and its owner {kind} {name} can have processes that the operator does not know
     UnknownOwner { kind: String, name: String } => HeldReason::Released,
     /// The namespace of the lock is being deleted
@@ -42,7 +42,7 @@ messages! {
     /// The holder's container has terminated, and the next container of its pod possibly leads
     SuccessorLeads => HeldReason::HolderGone,
     /// The holder is possibly gone: {doubt}
-    InDoubt { doubt: String } => HeldReason::HolderGone,
+    InDoubt { doubt: Doubt } => HeldReason::HolderGone,
     /// The Job has finished, and its pods have ended
     JobFinished => HeldReason::Released,
     /// The Job has finished, and it can have pods that the operator did not observe
@@ -122,19 +122,19 @@ impl Phase {
     }
 }
 
-/// The reason why it is unknown whether a container runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, displaydoc::Display)]
+/// The reason why it is unknown whether a container runs. The variants are in the order of their texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, displaydoc::Display)]
 pub enum Doubt {
-    /// its pod vanished before the kubelet reported the end of its container
-    Vanished,
-    /// its pod's status no longer shows its container
-    NoContainer,
-    /// its pod has ended, and the kubelet did not report the end of each container
-    Unreported,
     /// its node does not report to the API server
     NodeSilent,
+    /// its pod has ended, and the kubelet did not report the end of each container
+    Unreported,
+    /// its pod vanished before the kubelet reported the end of its container
+    Vanished,
     /// its pod was to be deleted a minute ago, and no kubelet has reported its end
     Overdue,
+    /// its pod's status no longer shows its container
+    NoContainer,
     /// no pod of the owner was observed to end
     NoPods,
     /// the pods of its Job that are known have ended, and there can be others

@@ -18,20 +18,14 @@ use crate::time::UnixMillis;
 const DELETION_GRACE_MILLIS: i64 = 60_000;
 
 /// The state of a holder's container instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instance {
     /// Its container runs.
     Running,
     /// The kubelet reported its end, so the lock is free immediately.
     Terminated,
-    /// The state is unknown, so the lock is sealed and runs out. The text is the reason.
-    Doubt(String),
-}
-
-impl Instance {
-    pub(super) fn doubt(why: Doubt) -> Self {
-        Self::Doubt(why.to_string())
-    }
+    /// The state is unknown for this reason, so the lock is sealed and runs out.
+    Doubt(Doubt),
 }
 
 /// The state of one pod in the caches.
@@ -55,14 +49,14 @@ pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMil
     let Some(pod) = evidence.pod else {
         return match evidence.departed.map(state) {
             Some(ContainerEvidence::Dead) => Instance::Terminated,
-            _ => Instance::doubt(Doubt::Vanished),
+            _ => Instance::Doubt(Doubt::Vanished),
         };
     };
     match state(pod) {
         ContainerEvidence::Dead => Instance::Terminated,
-        ContainerEvidence::Doubt => Instance::doubt(Doubt::NoContainer),
-        ContainerEvidence::Runs if evidence.node_is_lost => Instance::doubt(Doubt::NodeSilent),
-        ContainerEvidence::Runs if is_overdue(pod, now) => Instance::doubt(Doubt::Overdue),
+        ContainerEvidence::Doubt => Instance::Doubt(Doubt::NoContainer),
+        ContainerEvidence::Runs if evidence.node_is_lost => Instance::Doubt(Doubt::NodeSilent),
+        ContainerEvidence::Runs if is_overdue(pod, now) => Instance::Doubt(Doubt::Overdue),
         ContainerEvidence::Runs => Instance::Running,
     }
 }
@@ -103,7 +97,7 @@ pub fn judge_pod(evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
     let pod = evidence.pod.or(evidence.departed).filter(has_node);
     match judge(None, evidence, now) {
         Instance::Running | Instance::Terminated if pod.is_some_and(evidence::has_ended_without_proof) => {
-            Instance::doubt(Doubt::Unreported)
+            Instance::Doubt(Doubt::Unreported)
         }
         judged => judged,
     }

@@ -13,6 +13,7 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
+use super::end::Doubt;
 use super::instance::Instance;
 use super::queue::age;
 use crate::api::jobs::has_condition;
@@ -36,15 +37,9 @@ pub enum JobState {
     /// It is not suspended.
     Running,
     /// The operator has suspended it for the end of this hold.
-    Stopped {
-        /// The Job controller has confirmed it, and starts no further pods.
-        acknowledged: bool,
-    },
+    Stopped,
     /// Another client has suspended it after it was started under this hold.
-    SuspendedByOther {
-        /// The Job controller has confirmed it.
-        acknowledged: bool,
-    },
+    SuspendedByOther,
     /// It is complete, or has failed.
     Finished {
         /// The operator observed the end of at least as many pods under this hold as the Job counts.
@@ -60,14 +55,14 @@ impl JobState {
 }
 
 /// The state of the pods of a Job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobPods {
     /// One of them runs.
     pub running: bool,
     /// One of those that run is being deleted. It is in doubt a minute after its grace period, if nothing reports its end.
     pub deleting: bool,
     /// The reason why it is unknown whether one of them runs.
-    pub doubt: Option<String>,
+    pub doubt: Option<Doubt>,
     /// Number of ended pods of this hold.
     pub ended: usize,
 }
@@ -77,10 +72,10 @@ pub struct JobPods {
 pub struct JobEvidence {
     /// The state of the Job.
     pub state: JobState,
-    /// One of its pods runs.
-    pub running: bool,
-    /// The reason why it is unknown whether one of its pods runs.
-    pub doubt: Option<String>,
+    /// The Job controller has confirmed its suspension, and starts no further pods.
+    pub is_at_rest: bool,
+    /// The state of its pods.
+    pub pods: JobPods,
     /// The grace period of its pods. [`Duration::MAX`] if the Job does not exist any more and they are being deleted.
     pub grace: Duration,
 }
@@ -93,17 +88,17 @@ impl JobEvidence {
             None if pods.deleting => Duration::MAX,
             None => DEFAULT_GRACE,
         };
-        Self { state: state(job, token, pods.ended), running: pods.running, doubt: pods.doubt, grace }
+        Self { state: state(job, token, pods.ended), is_at_rest: job.is_some_and(is_at_rest), pods, grace }
     }
 
     /// Whether no pod runs, as far as observed, and none will start.
     pub const fn is_settled(&self) -> bool {
         let starts_none = match self.state {
             JobState::Gone | JobState::Finished { .. } => true,
-            JobState::Stopped { acknowledged } | JobState::SuspendedByOther { acknowledged } => acknowledged,
+            JobState::Stopped | JobState::SuspendedByOther => self.is_at_rest,
             JobState::Waiting | JobState::Running => false,
         };
-        starts_none && !self.running
+        starts_none && !self.pods.running
     }
 }
 
@@ -197,7 +192,7 @@ pub fn pods(instances: impl IntoIterator<Item = (Option<i64>, Instance)>, token:
             Instance::Terminated => pods.ended += usize::from(made_with == Some(token)),
             // Takes the smallest of several reasons, so that the status does not depend on the order of the pods.
             Instance::Doubt(why) if made_with == Some(token) => {
-                pods.doubt = Some(pods.doubt.map_or(why.clone(), |other| other.min(why)));
+                pods.doubt = Some(pods.doubt.map_or(why, |other| other.min(why)));
             }
             Instance::Doubt(_) => {}
         }
@@ -228,12 +223,11 @@ pub fn stopping_token(job: &Job) -> Option<i64> {
 
 fn state(job: Option<&Job>, token: i64, ended: usize) -> JobState {
     let Some(job) = job.filter(|job| job.metadata.deletion_timestamp.is_none()) else { return JobState::Gone };
-    let acknowledged = is_at_rest(job);
     match () {
         () if is_finished(job) => JobState::Finished { complete: counted(job.status.as_ref()) <= ended },
         () if !is_suspended(job) => JobState::Running,
-        () if stopping_token(job) == Some(token) => JobState::Stopped { acknowledged },
-        () if template_token(job) == Some(token) => JobState::SuspendedByOther { acknowledged },
+        () if stopping_token(job) == Some(token) => JobState::Stopped,
+        () if template_token(job) == Some(token) => JobState::SuspendedByOther,
         () => JobState::Waiting,
     }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::decide::{Contender, HoldInput, LockInput, Step, WaitReason, decide};
-use super::end::Phase;
+use super::end::{Doubt, Phase};
 use super::held_for::HeldFor;
 use super::held_message::HeldMessage;
 use super::hold::ObservedSince;
 use super::hold_record::HoldRecord;
 use super::instance::Instance;
-use super::job::{JobEvidence, JobState};
+use super::job::{JobEvidence, JobPods, JobState};
 use super::status::Draft;
 use super::verdict::{self, Evidence, Liveness, Verdict};
 use super::{foreign, queue};
@@ -28,16 +28,12 @@ fn liveness() -> impl Strategy<Value = Liveness> {
         Just(Liveness::Owned(Instance::Running)),
         Just(Liveness::Owned(Instance::Terminated)),
         Just(Liveness::Bound(Instance::Terminated)),
-        Just(Liveness::Bound(Instance::Doubt("why".into()))),
+        Just(Liveness::Bound(Instance::Doubt(Doubt::NodeSilent))),
         (any::<bool>(), any::<bool>(), 0_u64..u64::MAX).prop_map(|(complete, running, grace)| {
-            let state =
-                if running { JobState::Stopped { acknowledged: complete } } else { JobState::Finished { complete } };
-            Liveness::Job(JobEvidence {
-                state,
-                running,
-                doubt: complete.then(|| "why".into()),
-                grace: Duration::from_secs(grace),
-            })
+            let state = if running { JobState::Stopped } else { JobState::Finished { complete } };
+            let doubt = complete.then_some(Doubt::NodeSilent);
+            let pods = JobPods { running, doubt, ..JobPods::default() };
+            Liveness::Job(JobEvidence { state, is_at_rest: complete, pods, grace: Duration::from_secs(grace) })
         }),
     ]
 }

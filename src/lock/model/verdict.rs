@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use super::end::{Doubt, End};
 use super::held_for::{HeldFor, left_of_max_hold, left_of_min_hold};
 use super::instance::Instance;
-use super::job::{JobEvidence, JobState};
+use super::job::{JobEvidence, JobPods, JobState};
 use crate::api::conditions::{HeldReason, LockCondition, transition_time};
 use crate::api::{
     BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
@@ -100,8 +100,8 @@ fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     match &evidence.liveness {
         Liveness::Job(job) => judge_job(lock, evidence, job),
         Liveness::Bound(Instance::Terminated) => Verdict::Release(End::Terminated),
-        Liveness::Bound(Instance::Doubt(why)) => Verdict::LetExpire(End::InDoubt { doubt: why.clone() }),
-        Liveness::Owned(Instance::Doubt(why)) => Verdict::LetExpire(End::DeletedWithOwner { doubt: why.clone() }),
+        Liveness::Bound(Instance::Doubt(why)) => Verdict::LetExpire(End::InDoubt { doubt: *why }),
+        Liveness::Owned(Instance::Doubt(why)) => Verdict::LetExpire(End::DeletedWithOwner { doubt: *why }),
         Liveness::Owned(Instance::Terminated) | Liveness::Unbound if is_deleting(lock) && is_free_identity(lock) => {
             deleted(lock, evidence)
         }
@@ -116,10 +116,10 @@ fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 fn judge_minimum(lock: &DistributedLock, evidence: &Evidence, after: Verdict) -> Verdict {
     match &evidence.liveness {
         _ if is_deleting(lock) && evidence.namespace_ends => Verdict::LetExpire(End::NamespaceEnds),
-        Liveness::Job(JobEvidence { doubt: Some(doubt), state, .. })
+        Liveness::Job(JobEvidence { pods: JobPods { doubt: Some(doubt), .. }, state, .. })
             if lock.stopping().is_none() && !state.is_over() =>
         {
-            Verdict::Stop(End::InDoubt { doubt: doubt.clone() })
+            Verdict::Stop(End::InDoubt { doubt: *doubt })
         }
         _ => match after {
             Verdict::Stop(end) | Verdict::Release(end) | Verdict::LetExpire(end) => Verdict::Minimum(end),
@@ -137,17 +137,17 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
         return judge_stopping(lock, evidence, job, stopping);
     }
     let goes = job.state.is_over();
-    match (job.state, &job.doubt) {
+    match (job.state, job.pods.doubt) {
         // A running pod keeps the hold of a Job that starts no further pods, even if other pods are in doubt.
-        _ if goes && job.running => stop_first(asked(lock, evidence)),
-        (_, Some(doubt)) if goes => Verdict::LetExpire(End::InDoubt { doubt: doubt.clone() }),
-        (_, Some(doubt)) => Verdict::Stop(End::InDoubt { doubt: doubt.clone() }),
+        _ if goes && job.pods.running => stop_first(asked(lock, evidence)),
+        (_, Some(doubt)) if goes => Verdict::LetExpire(End::InDoubt { doubt }),
+        (_, Some(doubt)) => Verdict::Stop(End::InDoubt { doubt }),
         (JobState::Gone, None) => Verdict::LetExpire(End::JobGone),
         (JobState::Finished { complete: true }, None) => Verdict::Release(End::JobFinished),
         (JobState::Finished { complete: false }, None) => Verdict::LetExpire(End::JobFinishedUnobserved),
-        (JobState::SuspendedByOther { .. }, None) => Verdict::Stop(End::JobSuspended),
+        (JobState::SuspendedByOther, None) => Verdict::Stop(End::JobSuspended),
         // The operator suspended the Job, and did not write the status after that. The cause is usually still there.
-        (JobState::Stopped { .. }, None) => match stop_first(asked(lock, evidence)) {
+        (JobState::Stopped, None) => match stop_first(asked(lock, evidence)) {
             Verdict::Keep => Verdict::Stop(End::JobHalted),
             verdict => verdict,
         },
@@ -306,11 +306,11 @@ pub(in crate::lock) fn all_of(instances: Vec<Instance>, complete: bool) -> Insta
     if instances.contains(&Instance::Running) {
         return Instance::Running;
     }
-    let doubt = instances.iter().find(|instance| matches!(instance, Instance::Doubt(_))).cloned();
+    let doubt = instances.iter().find(|instance| matches!(instance, Instance::Doubt(_))).copied();
     doubt.unwrap_or_else(|| match () {
-        () if instances.is_empty() => Instance::doubt(Doubt::NoPods),
+        () if instances.is_empty() => Instance::Doubt(Doubt::NoPods),
         () if complete => Instance::Terminated,
-        () => Instance::doubt(Doubt::OtherPods),
+        () => Instance::Doubt(Doubt::OtherPods),
     })
 }
 

@@ -125,7 +125,7 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
         *instance == Instance::Running && pod.metadata.deletion_timestamp.is_some()
     };
     let deleting = pods.iter().any(is_deleting);
-    JobPods { deleting, ..job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token) }
+    JobPods { deleting, ..job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), *instance)), token) }
 }
 
 /// The token of the hold under which a Job's pod was created.

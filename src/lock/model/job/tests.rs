@@ -43,12 +43,16 @@ fn marks_on_a_job_name_the_client_that_suspended_it() {
         "its tokens are those of an earlier hold"
     );
     assert_eq!(state_of(&job(false, Some("7"), None, none), 0), JobState::Running);
-    let stopped = |conditions| state_of(&job(true, Some("7"), Some("7"), conditions), 0);
-    assert_eq!(stopped(none), JobState::Stopped { acknowledged: false });
-    assert_eq!(stopped(at_rest), JobState::Stopped { acknowledged: true });
+    let stopped = |conditions| {
+        let JobEvidence { state, is_at_rest, .. } =
+            JobEvidence::of(Some(&job(true, Some("7"), Some("7"), conditions)), JobPods::default(), 7);
+        (state, is_at_rest)
+    };
+    assert_eq!(stopped(none), (JobState::Stopped, false));
+    assert_eq!(stopped(at_rest), (JobState::Stopped, true));
     // It was stopped before its start. No late start can land, so the hold can end.
-    assert_eq!(state_of(&job(true, None, Some("7"), at_rest), 0), JobState::Stopped { acknowledged: true });
-    assert_eq!(state_of(&job(true, Some("7"), None, none), 0), JobState::SuspendedByOther { acknowledged: false });
+    assert_eq!(state_of(&job(true, None, Some("7"), at_rest), 0), JobState::Stopped);
+    assert_eq!(state_of(&job(true, Some("7"), None, none), 0), JobState::SuspendedByOther);
 }
 
 #[test]
@@ -66,10 +70,10 @@ fn a_finished_job_is_complete_when_all_counted_pods_have_ended() {
 
 #[test]
 fn pods_of_an_earlier_hold_are_in_nobodys_way_unless_they_run() {
-    let doubt = || Instance::Doubt("lost".into());
+    let doubt = || Instance::Doubt(Doubt::NodeSilent);
     let counted = |pods: Vec<(Option<i64>, Instance)>| super::pods(pods, 7);
     assert_eq!(counted(vec![(Some(6), doubt())]), JobPods::default());
-    assert_eq!(counted(vec![(Some(7), doubt())]).doubt.as_deref(), Some("lost"));
+    assert_eq!(counted(vec![(Some(7), doubt())]).doubt, Some(Doubt::NodeSilent));
     assert_eq!(counted(vec![(None, doubt())]), JobPods::default(), "the pod was created without a lock");
     assert!(counted(vec![(Some(6), Instance::Running)]).running);
     let ended = vec![(Some(6), Instance::Terminated), (Some(7), Instance::Terminated), (None, Instance::Terminated)];
@@ -78,11 +82,14 @@ fn pods_of_an_earlier_hold_are_in_nobodys_way_unless_they_run() {
 
 #[test]
 fn a_job_is_settled_when_no_pod_of_it_runs_and_none_is_to_come() {
-    let settled = |state, running| JobEvidence { state, running, doubt: None, grace: Duration::ZERO }.is_settled();
-    assert!(settled(JobState::Gone, false) && settled(JobState::Stopped { acknowledged: true }, false));
-    assert!(!settled(JobState::Gone, true) && !settled(JobState::Stopped { acknowledged: true }, true));
-    assert!(!settled(JobState::Stopped { acknowledged: false }, false), "the Job controller can still start a pod");
-    assert!(!settled(JobState::Running, false) && !settled(JobState::Waiting, false));
+    let settled = |state, is_at_rest, running| {
+        let pods = JobPods { running, ..JobPods::default() };
+        JobEvidence { state, is_at_rest, pods, grace: Duration::ZERO }.is_settled()
+    };
+    assert!(settled(JobState::Gone, false, false) && settled(JobState::Stopped, true, false));
+    assert!(!settled(JobState::Gone, false, true) && !settled(JobState::Stopped, true, true));
+    assert!(!settled(JobState::Stopped, false, false), "the Job controller can still start a pod");
+    assert!(!settled(JobState::Running, false, false) && !settled(JobState::Waiting, true, false));
 }
 
 #[test]

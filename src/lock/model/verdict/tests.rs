@@ -60,7 +60,7 @@ fn reason(verdict: &Verdict) -> Option<HeldReason> {
 fn death_and_release_free_a_lock_and_other_causes_expire_it() {
     use HeldReason::{HolderGone, MaxHoldReached, Released, Suspended};
     use Liveness::{Bound, Owned, Unbound};
-    let doubt = || Instance::Doubt("its pod vanished".into());
+    let doubt = || Instance::Doubt(Doubt::Vanished);
     let keep = (true, None);
     let free = |reason| (true, Some(reason));
     let runs_out = |reason| (false, Some(reason));
@@ -153,7 +153,7 @@ fn deleting_the_owner_does_not_hasten_an_end() {
 
 #[test]
 fn an_owner_has_ended_when_each_of_its_pods_has() {
-    let doubt = || Instance::Doubt("why".into());
+    let doubt = || Instance::Doubt(Doubt::Vanished);
     for complete in [false, true] {
         assert_eq!(all_of(vec![Instance::Terminated, Instance::Running, doubt()], complete), Instance::Running);
         assert_eq!(all_of(vec![Instance::Terminated, doubt()], complete), doubt());
@@ -220,7 +220,7 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
 #[test]
 fn only_a_forced_break_ends_a_claim_before_its_minimum() {
     let mut claim = lock(free_claim(json!({"minHold": "2m", "suspend": true})), false);
-    assert!(matches!(judge(&claim, &Liveness::Bound(Instance::Doubt("gone".into()))), Verdict::Minimum(_)));
+    assert!(matches!(judge(&claim, &Liveness::Bound(Instance::Doubt(Doubt::Vanished))), Verdict::Minimum(_)));
     claim.annotations_mut().insert(BREAK_ANNOTATION.into(), "now".into());
     assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Minimum(_)));
     assert!(judge(&claim, &Liveness::Unbound).is_renewed());

@@ -8,9 +8,13 @@ use crate::lock::model::job::{JobEvidence, JobPods, JobState};
 const RUNNING: JobState = JobState::Running;
 const GONE: JobState = JobState::Gone;
 
-fn job(state: JobState, running: bool, doubt: Option<&str>) -> Liveness {
-    let grace = Duration::from_secs(20);
-    Liveness::Job(JobEvidence { state, running, doubt: doubt.map(str::to_owned), grace })
+fn evidence(state: JobState, running: bool, doubt: Option<Doubt>) -> JobEvidence {
+    let pods = JobPods { running, doubt, ..JobPods::default() };
+    JobEvidence { state, is_at_rest: true, pods, grace: Duration::from_secs(20) }
+}
+
+fn job(state: JobState, running: bool, doubt: Option<Doubt>) -> Liveness {
+    Liveness::Job(evidence(state, running, doubt))
 }
 
 fn claim(extra: serde_json::Value, status: serde_json::Value) -> DistributedLock {
@@ -50,7 +54,7 @@ fn a_finished_job_frees_its_lock_when_all_its_pods_have_ended() {
     assert!(
         matches!(judge(&held(), &job(GONE, false, None)), Verdict::LetExpire(end) if end.reason() == HeldReason::HolderGone)
     );
-    let in_doubt = job(JobState::Finished { complete: true }, false, Some("node away"));
+    let in_doubt = job(JobState::Finished { complete: true }, false, Some(Doubt::NodeSilent));
     assert!(matches!(judge(&held(), &in_doubt), Verdict::LetExpire(end) if end.reason() == HeldReason::HolderGone));
 }
 
@@ -60,15 +64,12 @@ fn a_job_is_stopped_before_its_hold_runs_out() {
         Verdict::Stop(end) => end.reason(),
         verdict => panic!("{verdict:?}"),
     };
-    assert_eq!(judged(&held(), job(RUNNING, true, Some("node away"))), HeldReason::HolderGone);
-    assert_eq!(
-        judged(&held(), job(JobState::SuspendedByOther { acknowledged: true }, true, None)),
-        HeldReason::Released
-    );
-    let halted = job(JobState::Stopped { acknowledged: true }, true, None);
+    assert_eq!(judged(&held(), job(RUNNING, true, Some(Doubt::NodeSilent))), HeldReason::HolderGone);
+    assert_eq!(judged(&held(), job(JobState::SuspendedByOther, true, None)), HeldReason::Released);
+    let halted = job(JobState::Stopped, true, None);
     assert_eq!(judged(&held(), halted), HeldReason::HolderGone, "the status write after the suspension is missing");
     // The cause stays the same if the status write after the suspension is missing.
-    for state in [RUNNING, JobState::Stopped { acknowledged: true }] {
+    for state in [RUNNING, JobState::Stopped] {
         for (spec, reason) in [("maxHold", HeldReason::MaxHoldReached), ("suspend", HeldReason::Suspended)] {
             let value = if spec == "maxHold" { json!("30s") } else { json!(true) };
             let mut extra = json!({});
@@ -83,7 +84,7 @@ fn a_job_is_stopped_before_its_hold_runs_out() {
 
 #[test]
 fn a_stopped_job_keeps_its_lock_for_grace_period_and_ttl() {
-    let stopped = |running| job(JobState::Stopped { acknowledged: true }, running, None);
+    let stopped = |running| job(JobState::Stopped, running, None);
     assert_eq!(judge(&stopping(29), &stopped(true)), Verdict::Keep);
     assert!(
         matches!(judge(&stopping(30), &stopped(true)), Verdict::LetExpire(end) if end.reason() == HeldReason::MaxHoldReached)
@@ -91,10 +92,10 @@ fn a_stopped_job_keeps_its_lock_for_grace_period_and_ttl() {
     assert!(
         matches!(judge(&stopping(1), &stopped(false)), Verdict::LetExpire(end) if end.reason() == HeldReason::MaxHoldReached)
     );
-    let unconfirmed = job(JobState::Stopped { acknowledged: false }, false, None);
+    let unconfirmed = Liveness::Job(JobEvidence { is_at_rest: false, ..evidence(JobState::Stopped, false, None) });
     assert_eq!(judge(&stopping(1), &unconfirmed), Verdict::Keep, "the Job controller can still start a pod");
     // The doubt for which the Job was stopped does not delay its end.
-    let in_doubt = job(JobState::Stopped { acknowledged: true }, false, Some("node away"));
+    let in_doubt = job(JobState::Stopped, false, Some(Doubt::NodeSilent));
     assert!(matches!(judge(&stopping(1), &in_doubt), Verdict::LetExpire(_)));
 }
 
@@ -124,13 +125,13 @@ fn min_hold_and_the_holders_word_mean_the_same_for_a_job() {
 #[test]
 fn min_hold_keeps_the_lock_and_stops_a_job_in_doubt() {
     let minimum = json!({"minHold": "2m"});
-    let in_doubt = job(RUNNING, true, Some("node away"));
+    let in_doubt = job(RUNNING, true, Some(Doubt::NodeSilent));
     assert!(
         matches!(judge(&claim(minimum.clone(), json!({})), &in_doubt), Verdict::Stop(end) if end.reason() == HeldReason::HolderGone)
     );
     let stopping =
         json!({"stopping": {"since": "2026-01-01T00:00:20.000Z", "reason": "HolderGone", "message": "doubt"}});
-    let stopped = job(JobState::Stopped { acknowledged: true }, false, Some("node away"));
+    let stopped = job(JobState::Stopped, false, Some(Doubt::NodeSilent));
     assert!(
         matches!(judge(&claim(minimum, stopping.clone()), &stopped), Verdict::Minimum(_)),
         "minHold has not passed"
