@@ -4,6 +4,7 @@ use kube::ResourceExt;
 
 use super::decide::requests;
 use super::orphans::holder_nonce;
+use super::verdict::is_deleting;
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::redlock::Nonce;
@@ -73,12 +74,9 @@ impl Writes {
         if lock.resource_version() != self.version {
             (self.open, self.unconfirmed) = (false, 0);
         }
-        let spec = &lock.spec;
+        let is_served = !is_deleting(lock) && !lock.spec.suspend && lock.spec.unreadable.is_none();
         // A request that came after the decision is about an earlier hold, and must not end this one.
-        let wanted = requests(lock).is_empty()
-            && lock.metadata.deletion_timestamp.is_none()
-            && !spec.suspend
-            && spec.unreadable.is_none();
+        let wanted = is_served && requests(lock).is_empty();
         let unheld = lock.holder().is_none();
         match self.open {
             // A holder without a nonce can be this grant.

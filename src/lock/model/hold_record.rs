@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::api::{DistributedLock, GoDuration, HeldQuorum, LockHolder};
+use crate::api::{DistributedLock, HeldQuorum};
 use crate::redlock::LockKey;
 
 /// The record of one hold.
@@ -26,13 +26,5 @@ impl HoldRecord {
         let holder = lock.holder()?;
         let (quorum, key) = (holder.quorum.clone()?, LockKey::new(holder.key.clone()?));
         Some(Self { quorum, key, rejoin_delay: holder.rejoin_delay?.get() })
-    }
-
-    /// Writes the record into the status. The delay only grows.
-    pub fn write(&self, holder: &mut LockHolder, rejoin_delay: Option<Duration>) {
-        holder.quorum = Some(self.quorum.clone());
-        holder.key = Some(self.key.as_str().to_owned());
-        let longest = GoDuration::from(self.rejoin_delay.max(rejoin_delay.unwrap_or_default()));
-        holder.rejoin_delay = holder.rejoin_delay.max(Some(longest));
     }
 }

@@ -26,8 +26,8 @@ use crate::time::{Boottime, UnixMillis};
 ///
 /// Local candidates do not try to lead in this time. They also wait this long after the lock is deleted or the gate is removed.
 const LONG: i32 = 60;
-/// The age in milliseconds at which the operator renews such a Lease.
-const NAME_AGAIN: i64 = 30_000;
+/// The age at which the operator renews such a Lease.
+const NAME_AGAIN: Duration = Duration::from_secs(30);
 /// The duration in seconds of a Lease without a holder. Candidates do not read it.
 const SHORT: i32 = 1;
 /// The duration of a Lease that has a holder and no duration.
@@ -103,23 +103,22 @@ pub fn decide(
 
 /// Returns the change that closes a Lease, because the container of its lock's holder has terminated.
 ///
-/// A closed Lease is empty and has no token, so the policy admits no name to it. If the pod possibly wrote the name after `successor_since`,
-/// the change waits until the duration of the Lease has passed.
+/// A closed Lease is empty and has no token, so the policy admits no name to it. If the pod possibly wrote the name after `since`, the
+/// change waits until the duration of the Lease has passed.
 pub fn close(
     lock: &DistributedLock,
     lease: Option<&Lease>,
     heartbeat: Option<&Heartbeat>,
-    successor_since: UnixMillis,
+    since: UnixMillis,
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
     let Some(lease) = lease else { return written(&empty(lock), &Holder::Nobody, api_now) };
     let Named { name, token, is_elsewhere, is_admitted } = Named::of(lock, lease);
     let left = left_of(lease, heartbeat, now);
-    let leads_perhaps =
-        || !name.is_empty() && !is_elsewhere && (!is_admitted || is_of_successor(lock, lease, successor_since));
+    let leads_perhaps = !name.is_empty() && !is_elsewhere && (!is_admitted || is_of_successor(lock, lease, since));
     match () {
         () if name.is_empty() && token.is_none() && is_labelled(lease) => Change::Leave,
-        () if leads_perhaps() && !left.is_zero() => Change::Wait(left),
+        () if leads_perhaps && !left.is_zero() => Change::Wait(left),
         () => written(lease, &Holder::Nobody, api_now),
     }
 }
@@ -141,10 +140,8 @@ fn is_of_successor(lock: &DistributedLock, lease: &Lease, since: UnixMillis) -> 
 fn ends_in_uuid(identity: &str) -> bool {
     let uuid = identity.len().checked_sub(36).and_then(|start| identity.get(start..));
     uuid.is_some_and(|uuid| {
-        uuid.bytes().enumerate().all(|(at, byte)| match at {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
+        let is_hex = |group: &str| group.bytes().all(|byte| byte.is_ascii_hexdigit());
+        uuid.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && uuid.split('-').all(is_hex)
     })
 }
 
@@ -172,8 +169,7 @@ fn empty(lock: &DistributedLock) -> Lease {
 
 /// The time after which a Lease with the right content must be written again.
 pub fn read_again(lock: &DistributedLock) -> Option<Duration> {
-    let renewal = Duration::from_millis(NAME_AGAIN.unsigned_abs());
-    matches!(Holder::of(lock), Some(Holder::Elsewhere(_))).then_some(renewal)
+    matches!(Holder::of(lock), Some(Holder::Elsewhere(_))).then_some(NAME_AGAIN)
 }
 
 /// Reports a Lease whose holder can lead for more than half of the lock's ttl.
@@ -241,7 +237,7 @@ fn duration_of(lease: &Lease) -> Duration {
 
 fn is_old(lease: &Lease, api_now: UnixMillis) -> bool {
     let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-    renewed.is_none_or(|renewed| api_now.0.saturating_sub(renewed.0.as_millisecond()) > NAME_AGAIN)
+    renewed.is_none_or(|renewed| api_now.since(UnixMillis(renewed.0.as_millisecond())) > NAME_AGAIN)
 }
 
 /// The write of the Lease for this holder. A pod writes its own name, so its Lease is empty at first.

@@ -90,10 +90,13 @@ impl Draft {
         self.set(LockCondition::Accepted, false, refusal.reason(), refusal.to_string())
     }
 
-    /// Records the place of the hold, and for how long the members can remember it.
+    /// Records the place of the hold, and for how long the members can remember it. That delay only grows.
     pub fn recorded(mut self, record: &HoldRecord, rejoin_delay: Option<Duration>) -> Self {
         if let Some(holder) = &mut self.status.holder {
-            record.write(holder, rejoin_delay);
+            holder.quorum = Some(record.quorum.clone());
+            holder.key = Some(record.key.as_str().to_owned());
+            let longest = record.rejoin_delay.max(rejoin_delay.unwrap_or_default());
+            holder.rejoin_delay = holder.rejoin_delay.max(Some(longest.into()));
         }
         self
     }

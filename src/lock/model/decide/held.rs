@@ -22,10 +22,8 @@ const HAND_OVER_WHEN_LEFT: Duration = Duration::from_secs(1);
 pub(super) fn decide(input: &LockInput<'_>, held: &HoldInput) -> Step {
     match &held.verdict {
         Verdict::Release(end) => Step::Advance(Phase::Freed(end.clone())),
-        Verdict::LetExpire(end) => match input.lock.ending() {
-            None => Step::Advance(Phase::Ending(end.clone())),
-            Some(_ends) => decide_ending(input, held, end),
-        },
+        Verdict::LetExpire(end) if input.lock.ending().is_some() => decide_ending(input, held, end),
+        Verdict::LetExpire(end) => Step::Advance(Phase::Ending(end.clone())),
         Verdict::Stop(end) => Step::Advance(Phase::Stopping(end.clone())),
         Verdict::Keep | Verdict::Minimum(_) => decide_good(input, held),
     }
@@ -38,19 +36,18 @@ pub(super) fn decide(input: &LockInput<'_>, held: &HoldInput) -> Step {
 fn decide_ending(input: &LockInput<'_>, held: &HoldInput, end: &End) -> Step {
     let waited = held.observed.ending.map_or(Duration::ZERO, |since| input.now.since(since));
     let left = longest_memory(input, held).saturating_sub(waited);
-    let until = match held.sealed_until {
-        None if left.is_zero() => return unconfirmed(input, held, end),
-        None if held.quorum_exists => return Step::Seal,
-        None => return rest(Draft::of(input.lock, input.api_now), Some(left)),
-        Some(until) => until.since(input.now),
-    };
-    if !until.is_zero() {
-        return rest(Draft::of(input.lock, input.api_now), Some(until));
+    match held.sealed_until {
+        None if left.is_zero() => unconfirmed(input, held, end),
+        None if held.quorum_exists => Step::Seal,
+        None => rest(Draft::of(input.lock, input.api_now), Some(left)),
+        Some(until) if until > input.now => rest(Draft::of(input.lock, input.api_now), Some(until.since(input.now))),
+        // The operator does not delete the keys, because they expire, and a deletion would depend on this replica's clock. The expiry costs other
+        // clients a hundredth of a ttl.
+        Some(_past) => {
+            let message = format!("{end}; its validity has run out");
+            Step::Advance(Phase::RanOut(End::Recorded { reason: end.reason(), message }))
+        }
     }
-    // The operator does not delete the keys, because they expire, and a deletion would depend on this replica's clock. The expiry costs other
-    // clients a hundredth of a ttl.
-    let message = format!("{end}; its validity has run out");
-    Step::Advance(Phase::RanOut(End::Recorded { reason: end.reason(), message }))
 }
 
 /// The step for a hold that no member can remember, and whose end no majority has confirmed.
@@ -170,19 +167,14 @@ fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option
     // Each reading of the clock differs a little. Such a difference is no renewal.
     let is_longer = clock.earliest(hold.valid_until.saturating_sub(ttl / 20)).floor() > runs_out;
     // The policy refuses a renewal of the Lease unless more than half of the ttl is left of the published validity.
-    let spare = if input.lock.lease().is_some() { ttl / 2 } else { Duration::ZERO };
-    let is_due =
-        input.lock.lease().is_some() || left_at(input.now) <= ttl / 2 || left_at(next) <= left_for_publication(ttl);
+    let has_lease = input.lock.lease().is_some();
+    let spare = if has_lease { ttl / 2 } else { Duration::ZERO };
+    // For a short ttl more than a quarter must be left, up to a half, because a write takes time.
+    let enough = (ttl / 4).max(Duration::from_secs(1).min(ttl / 2));
+    let is_due = has_lease || left_at(input.now) <= ttl / 2 || left_at(next) <= enough;
     let is_longer_and_due = input.lock.spec.validity == Validity::Published && is_longer && is_due;
     (is_ahead || is_longer_and_due).then(|| Renewal {
         needed_by: input.now + left_at(input.now).saturating_sub(spare),
         lateness: clock.earliest(input.now).floor().plus(ttl / 4).since(runs_out),
     })
-}
-
-/// How much of the published validity must be left for the next write.
-///
-/// It is a quarter of the ttl. For a short ttl it is more, up to a half, because a write takes time.
-fn left_for_publication(ttl: Duration) -> Duration {
-    (ttl / 4).max(Duration::from_secs(1).min(ttl / 2))
 }
