@@ -15,7 +15,6 @@ pub mod events;
 pub mod foreign;
 pub mod grant_writes;
 pub mod heartbeat;
-pub mod held_for;
 pub mod held_message;
 pub mod hold;
 pub mod hold_record;

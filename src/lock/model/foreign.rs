@@ -5,26 +5,22 @@ use std::time::Duration;
 use super::held_message::HeldMessage;
 use crate::redlock::{KeyState, LockKey, Occupant};
 
-/// The message about the keys of another client. `longest` is their longest time to live.
+/// The message about the keys of another client. `longest` is their longest time to live, and `max_ttl` that of a key of the quorum.
 pub(in crate::lock) fn message(
     key: &LockKey,
     occupants: &[Occupant],
     longest: Option<Duration>,
     max_ttl: Option<Duration>,
 ) -> HeldMessage {
-    let (key, described) = (key.as_str().to_owned(), describe(occupants, max_ttl));
+    let describe = |occupant: &Occupant| format!("{}: {}", occupant.member, describe_state(&occupant.holder, max_ttl));
+    let described = occupants.iter().map(describe).collect::<Vec<_>>().join(", ");
+    let key = key.as_str().to_owned();
     let lasts = |occupant: &Occupant| occupant.holder != KeyState::Missing && occupant.holder.remaining().is_none();
     if !occupants.is_empty() && occupants.iter().all(lasts) {
         return HeldMessage::ForeignLasting { key, occupants: described };
     }
     let left = longest.map_or_else(String::new, |left| format!(" for {}", coarse(left)));
     HeldMessage::Foreign { key, left, occupants: described }
-}
-
-/// Describes the key on each member. `max_ttl` is the longest time to live of a key of the quorum.
-fn describe(occupants: &[Occupant], max_ttl: Option<Duration>) -> String {
-    let describe = |occupant: &Occupant| format!("{}: {}", occupant.member, describe_state(&occupant.holder, max_ttl));
-    occupants.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
 fn describe_state(state: &KeyState, max_ttl: Option<Duration>) -> String {

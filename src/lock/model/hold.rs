@@ -1,4 +1,4 @@
-//! Pure: the state of a hold on one replica, and its change by the outcome of a renewal.
+//! Pure: the state of a hold on one replica, its change by the outcome of a renewal, and how long the lock has been held.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use kube::runtime::reflector::ObjectRef;
 use super::end::End;
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::redlock::{Extend, LockKey, MemberFailure, MemberName, Missing, Nonce, Votes, is_silence};
-use crate::time::Boottime;
+use crate::time::{Boottime, ClockOffset};
 
 /// The pause before a renewal without a majority is repeated. It is at most a third of the interval.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
@@ -195,4 +195,34 @@ impl Hold {
         let interval = self.terms.renew_interval;
         now + if self.is_valid(now) { RETRY_AFTER.min(interval / 3) } else { interval }
     }
+}
+
+/// The time since `acquiredAt`, as far as a replica can read the API server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldFor {
+    /// A lower bound. `minHold` uses it.
+    pub least: Duration,
+    /// An upper bound. `maxHold` uses it.
+    pub most: Duration,
+}
+
+impl HeldFor {
+    /// The time from `acquiredAt` in the status to the API server's clock at `now`.
+    pub fn of(lock: &DistributedLock, clock: Option<ClockOffset>, now: Boottime) -> Option<Self> {
+        let (acquired, clock) = (lock.status.as_ref()?.acquired_at?.into(), clock?);
+        Some(Self {
+            least: clock.earliest(now).floor().since(acquired),
+            most: clock.latest(now).ceil().since(acquired),
+        })
+    }
+}
+
+/// The rest of `maxHold`. `None` without a limit, or without the API server's clock.
+pub fn left_of_max_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Option<Duration> {
+    Some(lock.spec.max_hold?.get().saturating_sub(held_for?.most))
+}
+
+/// The rest of `minHold`. `None` without it, or without the API server's clock.
+pub fn left_of_min_hold(lock: &DistributedLock, held_for: Option<HeldFor>) -> Option<Duration> {
+    Some(lock.spec.min_hold?.get().saturating_sub(held_for?.least))
 }

@@ -6,9 +6,8 @@ use proptest::prelude::*;
 
 use super::decide::{Contender, HoldInput, LockInput, Step, WaitReason, decide};
 use super::end::{Doubt, Phase};
-use super::held_for::HeldFor;
 use super::held_message::HeldMessage;
-use super::hold::ObservedSince;
+use super::hold::{HeldFor, ObservedSince};
 use super::hold_record::HoldRecord;
 use super::instance::Instance;
 use super::job::{JobEvidence, JobPods, JobState};

@@ -23,18 +23,13 @@ const PATIENCE_IN_TTLS: u32 = 3;
 
 /// Sets the condition Ready according to the other conditions.
 ///
-/// `ttl` is `None` for an unreadable lock.
-pub(in crate::lock) fn set_ready(
-    status: &mut DistributedLockStatus,
-    ttl: Option<Duration>,
-    generation: Option<i64>,
-    now: Timestamp,
-) {
-    let millis = UnixMillis(now.as_millisecond());
+/// `ttl` is `None` for an unreadable lock. `at` is the generation of its specification, and the time.
+pub(super) fn set_ready(status: &mut DistributedLockStatus, ttl: Option<Duration>, at: (Option<i64>, Timestamp)) {
+    let millis = UnixMillis(at.1.as_millisecond());
     let is_overdue = ttl.is_some_and(|ttl| left(&status.conditions, ttl, millis).is_zero());
     let failing = ttl.and_then(|ttl| failing(status, ttl, millis));
     let (is_ready, reason, message) = ready(&status.conditions, is_overdue, failing.as_ref());
-    set_condition(&mut status.conditions, LockCondition::Ready, is_ready, reason, message, (generation, now));
+    set_condition(&mut status.conditions, LockCondition::Ready, is_ready, reason, message, at);
 }
 
 /// The ttl of a lock. `None` for an unreadable one.
@@ -137,7 +132,7 @@ mod tests {
             set_condition(&mut status.conditions, LockCondition::Held, Status::False, reason, why, (None, begins));
             let mut after = |seconds: i64, ttl: Option<u64>| {
                 let now = Timestamp::from_second(seconds).unwrap();
-                set_ready(&mut status, ttl.map(Duration::from_secs), None, now);
+                set_ready(&mut status, ttl.map(Duration::from_secs), (None, now));
                 let ready = find_condition(&status.conditions, LockCondition::Ready).unwrap();
                 (ready.status.clone(), ready.reason.clone(), ready.message.clone())
             };
@@ -182,7 +177,7 @@ mod tests {
             let now = Timestamp::from_second(seconds).unwrap();
             let is_held = reason == HeldReason::Held || reason == HeldReason::Ending;
             set_condition(&mut status.conditions, LockCondition::Held, is_held, reason, "a waits", (None, now));
-            set_ready(&mut status, Some(Duration::from_secs(15)), None, now);
+            set_ready(&mut status, Some(Duration::from_secs(15)), (None, now));
             let ready = find_condition(&status.conditions, LockCondition::Ready).unwrap();
             (ready.status == "True", ready.reason.clone(), ready.message.clone())
         };

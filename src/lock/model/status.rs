@@ -60,13 +60,12 @@ impl Draft {
 
     /// The finished status.
     pub fn finish(mut self) -> DistributedLockStatus {
-        set_ready(&mut self.status, self.ttl, self.generation, self.now);
+        set_ready(&mut self.status, self.ttl, (self.generation, self.now));
         self.status
     }
 
     fn set(mut self, type_: LockCondition, is_true: bool, reason: impl Into<&'static str>, message: String) -> Self {
-        let at = (self.generation, self.now);
-        set_condition(&mut self.status.conditions, type_, is_true, reason, message, at);
+        set_condition(&mut self.status.conditions, type_, is_true, reason, message, (self.generation, self.now));
         self
     }
 

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
 use super::end::{Doubt, End};
-use super::held_for::{HeldFor, left_of_max_hold, left_of_min_hold};
+use super::hold::{HeldFor, left_of_max_hold, left_of_min_hold};
 use super::instance::Instance;
 use super::job::{JobEvidence, JobPods, JobState};
 use crate::api::conditions::{HeldReason, LockCondition, transition_time};
@@ -208,10 +208,8 @@ fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if evidence.namespace_ends {
         return Verdict::LetExpire(End::NamespaceEnds);
     }
-    match lock.owner_references().iter().find(|owner| !is_watched_owner(owner)) {
-        Some(OwnerReference { kind, name, .. }) => {
-            Verdict::LetExpire(End::UnknownOwner { kind: kind.clone(), name: name.clone() })
-        }
+    match lock.owner_references().iter().find(|owner| !is_watched_owner(owner)).cloned() {
+        Some(OwnerReference { kind, name, .. }) => Verdict::LetExpire(End::UnknownOwner { kind, name }),
         None => Verdict::Release(End::Deleted),
     }
 }

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION};
 use crate::lock::model::candidate::{self, Candidate};
 use crate::lock::model::end::End;
-use crate::lock::model::held_for::HeldFor;
+use crate::lock::model::hold::HeldFor;
 use crate::lock::model::instance::{self, Instance, PodEvidence};
 use crate::lock::model::job::{self, JobEvidence, JobPods};
 use crate::lock::model::nodes;

@@ -7,26 +7,22 @@ use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, transiti
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::queue::Place;
 use crate::lock::model::readiness::until_unready;
-use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::{Draft, remaining_after_finish};
+use crate::lock::model::verdict::is_deleting;
 use crate::time::UnixMillis;
 
 /// A claim can wait for longer than waitTimeout by this before its first status. Creation times have whole seconds of any API server's clock.
 const UNOBSERVED: Duration = Duration::from_secs(10);
 
 pub(super) fn decide(input: &LockInput<'_>) -> Step {
-    let lock = input.lock;
-    let draft = Draft::of(lock, input.api_now);
-    if lock.metadata.deletion_timestamp.is_some() {
-        return if has_finalizer(lock) { Step::RemoveFinalizer } else { rest(draft, None) };
+    let (lock, draft) = (input.lock, Draft::of(input.lock, input.api_now));
+    match remaining_after_finish(lock, input.api_now) {
+        _ if is_deleting(lock) && has_finalizer(lock) => Step::RemoveFinalizer,
+        _ if is_deleting(lock) => rest(draft, None),
+        _ if !lock.is_finished() => unfinished(input, draft),
+        Some(Duration::ZERO) => Step::Delete,
+        wake => rest(draft, wake),
     }
-    if lock.is_finished() {
-        return match remaining_after_finish(lock, input.api_now) {
-            Some(Duration::ZERO) => Step::Delete,
-            wake => rest(draft, wake),
-        };
-    }
-    unfinished(input, draft)
 }
 
 /// The step for a lock that is not finished, before it enters the queue.
@@ -34,7 +30,8 @@ fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
     let lock = input.lock;
     // Candidates write the Lease as soon as they start, so the operator sets the label first. It does not wait until a candidate is ready, the
     // suspension ends or the quorum starts.
-    if !is_labelled(lock) && is_served(input.refusal.as_ref()) && input.pause.is_none() {
+    let owns_lease = input.refusal.as_ref().is_none_or(|refusal| refusal.reason() != AcceptedReason::LeaseNotServed);
+    if !is_labelled(lock) && owns_lease && input.pause.is_none() {
         return Step::Prepare;
     }
     if lock.spec.suspend {
@@ -56,11 +53,6 @@ fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
             rest(draft.not_held(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
         }
     }
-}
-
-/// Whether the operator manages the Lease of a lock with this refusal.
-fn is_served(refusal: Option<&Refusal>) -> bool {
-    refusal.is_none_or(|refusal| refusal.reason() != AcceptedReason::LeaseNotServed)
 }
 
 /// The step for a lock with a candidate: wait for its turn or for a pause, or acquire.

@@ -7,8 +7,7 @@ use kube::ResourceExt;
 use super::{HoldInput, LockInput, Renewal, Rest, Step, accepted, has_finalizer, rest};
 use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::{End, Phase};
-use crate::lock::model::held_for::{HeldFor, left_of_max_hold, left_of_min_hold};
-use crate::lock::model::hold::Hold;
+use crate::lock::model::hold::{HeldFor, Hold, left_of_max_hold, left_of_min_hold};
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::status::{Draft, is_unconfirmed};
 use crate::lock::model::verdict::{Verdict, is_deleting};
@@ -74,8 +73,11 @@ fn longest_memory(input: &LockInput<'_>, held: &HoldInput) -> Duration {
 fn decide_good(input: &LockInput<'_>, held: &HoldInput) -> Step {
     match held.hold.as_ref() {
         None => decide_without_session(input, held),
+        // A majority confirmed that the key is gone. Only lockDelay still excludes other locks.
         Some(Hold { refused: true, trouble, .. }) => {
-            refused(input.lock, End::Refused { trouble: trouble.clone().unwrap_or_default() })
+            let end = End::Refused { trouble: trouble.clone().unwrap_or_default() };
+            let is_delayed = input.lock.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero());
+            Step::Advance(if is_delayed { Phase::Ending(end) } else { Phase::Freed(end) })
         }
         Some(hold) if should_hand_over(hold, input.now) && input.may_hand_over => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
@@ -89,22 +91,14 @@ fn decide_good(input: &LockInput<'_>, held: &HoldInput) -> Step {
     }
 }
 
-/// The step after a majority confirmed that the key is gone. Only lockDelay still excludes other locks.
-fn refused(lock: &DistributedLock, end: End) -> Step {
-    let is_delayed = lock.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero());
-    Step::Advance(if is_delayed { Phase::Ending(end) } else { Phase::Freed(end) })
-}
-
 /// The step for a hold that this replica cannot renew yet, because it has no session with the quorum.
 fn decide_without_session(input: &LockInput<'_>, held: &HoldInput) -> Step {
     let observed_for = input.now.since(held.observed.held);
     let left = longest_memory(input, held).saturating_sub(observed_for);
-    if held.quorum_exists && !left.is_zero() {
-        return rest(Draft::of(input.lock, input.api_now), Some(left.min(Duration::from_millis(500))));
-    }
     Step::Advance(Phase::Ending(match held.quorum_exists {
-        true => End::NotRenewed { trouble: "the quorum is not known".into() },
         false => End::QuorumGone,
+        true if left.is_zero() => End::NotRenewed { trouble: "the quorum is not known".into() },
+        true => return rest(Draft::of(input.lock, input.api_now), Some(left.min(Duration::from_millis(500)))),
     }))
 }
 
