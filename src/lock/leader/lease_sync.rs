@@ -66,7 +66,7 @@ impl LeaseSync {
     ///
     /// After it succeeds, the policy applies to the Lease.
     pub(super) async fn correct(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
-        self.change(store, lock, |lease, heartbeat, times| lease::decide(lock, lease, heartbeat, times)).await
+        self.change(store, lock, |lease, times| lease::decide(lock, lease, times)).await
     }
 
     /// Closes the Lease of a lock whose holder's container has terminated, so that the lock can be freed.
@@ -79,7 +79,7 @@ impl LeaseSync {
         lock: &DistributedLock,
         since: UnixMillis,
     ) -> Result<Option<Duration>, Error> {
-        self.change(store, lock, |lease, heartbeat, times| lease::close(lock, lease, heartbeat, since, times)).await
+        self.change(store, lock, |lease, times| lease::close(lock, lease, since, times)).await
     }
 
     /// Reads a Lease and makes the change that it needs.
@@ -89,7 +89,7 @@ impl LeaseSync {
         &self,
         store: &LockStore,
         lock: &DistributedLock,
-        decide: impl FnOnce(Option<&Lease>, Option<&Heartbeat>, (Boottime, UnixMillis)) -> Change,
+        decide: impl FnOnce(Option<(&Lease, &Heartbeat)>, (Boottime, UnixMillis)) -> Change,
     ) -> Result<Option<Duration>, Error> {
         let Some(name) = self.gated(lock) else { return Ok(None) };
         let namespace = lock.namespace().unwrap_or_default();
@@ -100,7 +100,7 @@ impl LeaseSync {
         let now = self.context.clock.boottime();
         let heartbeat = self.observe(lock, found.as_ref(), now);
         let refused = |cause| Refusal::LeaseNotWritten { lease: format!("{namespace}/{name}"), cause };
-        let (lease, read_again) = match decide(found.as_ref(), heartbeat.as_ref(), (now, store.api_now())) {
+        let (lease, read_again) = match decide(found.as_ref().zip(heartbeat.as_ref()), (now, store.api_now())) {
             Change::Leave => return Ok(None),
             Change::Wait(left) => return Ok(Some(left)),
             Change::Label(lease) => (lease, Some(AFTER_CONFLICT)),

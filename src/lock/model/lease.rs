@@ -77,15 +77,14 @@ pub enum Change {
     Write(Box<Lease>),
 }
 
-/// Returns the change that a Lease needs. `lease` is a read of the API server.
+/// Returns the change that a Lease needs. `lease` is a read of the API server, and since when the Lease has not changed.
 pub fn decide(
     lock: &DistributedLock,
-    lease: Option<&Lease>,
-    heartbeat: Option<&Heartbeat>,
+    lease: Option<(&Lease, &Heartbeat)>,
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
     let Some(holder) = Holder::of(lock) else { return Change::Leave };
-    let Some(lease) = lease else { return written(&empty(lock), &holder, api_now) };
+    let Some((lease, heartbeat)) = lease else { return written(&empty(lock), &holder, api_now) };
     let Named { name, token, is_elsewhere, is_admitted } = Named::of(lock, lease);
     let (is_named, left) = (!name.is_empty(), left_of(lease, heartbeat, now));
     let is_right = match &holder {
@@ -107,12 +106,11 @@ pub fn decide(
 /// change waits until the duration of the Lease has passed.
 pub fn close(
     lock: &DistributedLock,
-    lease: Option<&Lease>,
-    heartbeat: Option<&Heartbeat>,
+    lease: Option<(&Lease, &Heartbeat)>,
     since: UnixMillis,
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
-    let Some(lease) = lease else { return written(&empty(lock), &Holder::Nobody, api_now) };
+    let Some((lease, heartbeat)) = lease else { return written(&empty(lock), &Holder::Nobody, api_now) };
     let Named { name, token, is_elsewhere, is_admitted } = Named::of(lock, lease);
     let left = left_of(lease, heartbeat, now);
     let leads_perhaps = !name.is_empty() && !is_elsewhere && (!is_admitted || is_of_successor(lock, lease, since));
@@ -146,8 +144,8 @@ fn ends_in_uuid(identity: &str) -> bool {
 }
 
 /// How long the holder in a Lease can still lead, unless it renews.
-fn left_of(lease: &Lease, heartbeat: Option<&Heartbeat>, now: Boottime) -> Duration {
-    duration_of(lease).saturating_sub(heartbeat.map_or(Duration::ZERO, |heartbeat| heartbeat.silent_for(now)))
+fn left_of(lease: &Lease, heartbeat: &Heartbeat, now: Boottime) -> Duration {
+    duration_of(lease).saturating_sub(heartbeat.silent_for(now))
 }
 
 /// Whether the policy compares the writes of this Lease with its lock.

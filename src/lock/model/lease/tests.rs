@@ -64,7 +64,7 @@ fn first_read(lease: &Lease) -> Heartbeat {
 
 /// The decision on a Lease that has not changed for this number of seconds.
 fn after(lock: &DistributedLock, lease: &Lease, seconds: u64) -> Change {
-    decide(lock, Some(lease), Some(&first_read(lease)), (at(100 + seconds), WALL))
+    decide(lock, Some((lease, &first_read(lease))), (at(100 + seconds), WALL))
 }
 
 /// Holder, duration, transitions and token of a written Lease.
@@ -78,7 +78,7 @@ fn written(change: Change) -> (String, i32, i32, Option<String>) {
 
 #[test]
 fn a_lease_that_does_not_exist_is_made_without_a_holder() {
-    let made = decide(&held(7), None, None, (at(100), WALL));
+    let made = decide(&held(7), None, (at(100), WALL));
     assert_eq!(written(made), (String::new(), 1, 0, Some("7".into())));
 }
 
@@ -137,7 +137,7 @@ fn the_policy_concerns_a_lease_before_anything_else() {
 /// The container ended this number of seconds after the present time.
 fn closed(lease: &Lease, ended: i64, seconds: u64) -> Change {
     let since = UnixMillis(WALL.0 + ended * 1_000);
-    close(&held(7), Some(lease), Some(&first_read(lease)), since, (at(100 + seconds), WALL))
+    close(&held(7), Some((lease, &first_read(lease))), since, (at(100 + seconds), WALL))
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_lease_is_closed_before_its_lock_is_freed() {
     assert_eq!(closed(&ours("", None), 0, 0), Change::Leave);
     assert_eq!(written(closed(&ours("", Some(7)), 0, 0)), (String::new(), 1, 3, None), "its pod could write its name");
     assert_eq!(written(closed(&ours("elsewhere: x", None), acquired, 0)).0, "");
-    let missing = close(&held(7), None, None, WALL, (at(100), WALL));
+    let missing = close(&held(7), None, WALL, (at(100), WALL));
     assert_eq!(written(missing), (String::new(), 1, 0, None));
 }
 
@@ -181,7 +181,7 @@ fn a_holder_without_admission_counts_for_its_whole_duration() {
     let mut renewed = Heartbeat::new(at(0));
     renewed.observe(Some("4".into()), at(0));
     renewed.observe(stranger.resource_version(), at(100));
-    let change = decide(&held(7), Some(&stranger), Some(&renewed), (at(101), WALL));
+    let change = decide(&held(7), Some((&stranger, &renewed)), (at(101), WALL));
     assert_eq!(change, Change::Wait(Duration::from_secs(14)), "a renewal restarts the wait");
 }
 
