@@ -119,7 +119,9 @@ async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedL
 }
 
 impl JobController {
-    /// Publishes an Event about the Job, unless it equals the last Event of this leader. Returns when the Job is handled again.
+    /// Publishes an Event about the Job, unless it equals the last Event of this leader.
+    ///
+    /// Returns when the Job is handled again.
     async fn publish(&self, job: &Arc<Job>, event: JobEvent) -> Action {
         let before = self.last_events.lock().insert(job.uid().unwrap_or_default(), event.clone());
         if before.as_ref() != Some(&event) {

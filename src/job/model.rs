@@ -171,7 +171,7 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
     let metadata = ObjectMeta {
         name: Some(claim_name(job)),
         namespace: job.namespace(),
-        owner_references: job.controller_owner_ref(&()).map(|job| vec![job]),
+        owner_references: job.controller_owner_ref(&()).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
     Ok(DistributedLock { metadata, spec, status: None })

@@ -122,7 +122,9 @@ impl Phase {
     }
 }
 
-/// The reason why it is unknown whether a container runs. The variants are in the order of their texts.
+/// The reason why it is unknown whether a container runs.
+///
+/// The variants are in the order of their texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, displaydoc::Display)]
 pub enum Doubt {
     /// its node does not report to the API server

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::held_message::HeldMessage;
 use crate::redlock::{KeyState, LockKey, Occupant};
 
-/// The message about the keys of another client. `longest` is their longest time to live, and `max_ttl` that of a key of the quorum.
+/// The message about the keys of another client.
+///
+/// `longest` is their longest time to live, and `max_ttl` that of a key of the quorum.
 pub(in crate::lock) fn message(
     key: &LockKey,
     occupants: &[Occupant],

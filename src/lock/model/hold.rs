@@ -1,4 +1,4 @@
-//! Pure: the state of a hold on one replica, its change by the outcome of a renewal, and how long the lock has been held.
+//! Pure: the state of a hold on one replica, its change by a renewal, and the time for which it has lasted.
 
 use std::time::Duration;
 

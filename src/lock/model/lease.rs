@@ -77,7 +77,9 @@ pub enum Change {
     Write(Box<Lease>),
 }
 
-/// Returns the change that a Lease needs. `lease` is a read of the API server, and since when the Lease has not changed.
+/// Returns the change that a Lease needs.
+///
+/// `lease` is a read of the API server, with the time since its last change.
 pub fn decide(
     lock: &DistributedLock,
     lease: Option<(&Lease, &Heartbeat)>,
@@ -216,9 +218,9 @@ fn was_opened(lock: &DistributedLock, lease: &Lease, token: i64) -> bool {
         || lock.status.as_ref().is_some_and(|status| status.history.iter().any(is_past))
 }
 
-/// The end of a hold whose leader does not renew the Lease, with the token of that hold. The Lease was read at `now`.
+/// The end of a hold whose leader does not renew the Lease, with the token of that hold.
 ///
-/// A client-go leader that has not renewed its Lease for its duration has stopped leading. A leader that has not written its name has one ttl
+/// The Lease was read at `now`. A client-go leader that has not renewed its Lease for its duration has stopped leading. A leader that has not written its name has one ttl
 /// for that.
 pub fn idle(lock: &DistributedLock, lease: &Lease, heartbeat: &Heartbeat, now: Boottime) -> Option<(i64, End)> {
     let Named { name, token, .. } = Named::of(lock, lease);

@@ -24,7 +24,7 @@ pub enum Place {
     Queued {
         /// The position in the queue, from 1.
         position: usize,
-        /// What the lock waits for.
+        /// The reason for the wait.
         message: HeldMessage,
     },
     /// It is this lock's turn.

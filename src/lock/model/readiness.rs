@@ -56,7 +56,9 @@ pub(in crate::lock) fn until_unready(lock: &DistributedLock, now: UnixMillis) ->
     Some(left(lock.conditions(), ttl(lock)?, now)).filter(|left| !left.is_zero())
 }
 
-/// How long a lock without a candidate is still ready. The time begins when the condition Held becomes false.
+/// How long a lock without a candidate is still ready.
+///
+/// The time begins when the condition Held becomes false.
 fn left(conditions: &[Condition], ttl: Duration, now: UnixMillis) -> Duration {
     let since = find_condition(conditions, LockCondition::Held).filter(|held| held.status == Status::False.as_str());
     let waited = since.map_or(Duration::ZERO, |held| now.since(transition_time(held)));

@@ -89,7 +89,9 @@ impl Draft {
         self.set(LockCondition::Accepted, false, refusal.reason(), refusal.to_string())
     }
 
-    /// Records the place of the hold, and for how long the members can remember it. That delay only grows.
+    /// Records the place of the hold, and for how long the members can remember it.
+    ///
+    /// That delay only grows.
     pub fn recorded(mut self, record: &HoldRecord, rejoin_delay: Option<Duration>) -> Self {
         if let Some(holder) = &mut self.status.holder {
             holder.quorum = Some(record.quorum.clone());

@@ -66,7 +66,7 @@ pub struct Evidence {
     pub liveness: Liveness,
     /// The lock's namespace is being deleted with everything in it.
     pub namespace_ends: bool,
-    /// The holder's node, if it was cordoned after the grant and another candidate is ready on a schedulable node.
+    /// The holder's node, if it was cordoned after the grant and another candidate is ready elsewhere.
     pub cordoned_node: Option<String>,
     /// The API server's time, for times that it or a controller wrote.
     pub api_now: UnixMillis,
