@@ -1,4 +1,4 @@
-//! Pure: the state of a hold on one replica, its change by a renewal, and the time for which it has lasted.
+//! Pure: a hold on one replica, its change by a renewal, and the time for which it has lasted.
 
 use std::time::Duration;
 
