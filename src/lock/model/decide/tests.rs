@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{Election, ElectionLease, HeldQuorum, LOCK_FINALIZER};
-use crate::lock::model::end::End;
+use crate::lock::model::end::{Doubt, End};
 use crate::lock::model::hold::{RenewalOutcome, Terms};
 use crate::quorum::model::lookup::LookupError;
 use crate::redlock::{Extend, LockKey, Nonce, Votes};

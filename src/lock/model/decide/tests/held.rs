@@ -246,7 +246,7 @@ fn death_deletes_the_key_and_an_expired_seal_is_left() {
 
 #[test]
 fn a_job_is_suspended_before_its_hold_runs_out() {
-    let (lock, end) = (held_lock(json!({})), End::InDoubt { doubt: "its pod vanished".into() });
+    let (lock, end) = (held_lock(json!({})), End::InDoubt { doubt: Doubt::Vanished });
     let step = decide(&held_input(&lock, Verdict::Stop(end.clone()), Some(hold(WALL.0, 5_000))));
     assert_eq!(step, Step::Advance(Phase::Stopping(end.clone())));
     let status = Draft::of(&lock, WALL).stopping(&end).finish();
