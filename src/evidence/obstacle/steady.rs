@@ -2,87 +2,43 @@
 //!
 //! A status quotes the text. With a detail such as the port of a connection, each attempt would cause a write of that status.
 
-/// Labels of values that a registry generates for each request.
-const DRAWN: [&str; 5] = ["requestid:", "request-id:", "hostid:", "traceid:", "correlationid:"];
-/// Minimum number of hexadecimal digits in the ID of a container, or in a UID.
-const SHORTEST_ID: usize = 32;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+/// Patterns of the details of one attempt. The first group of a match stays, and a match without it becomes `ID`.
+const DETAILS: [&str; 6] = [
+    // `back-off 40s restarting`
+    r"(?i)\b(back-off) \d\S*",
+    // `current time 2026-11-26T12:00:00Z is after`
+    r"\b([Tt]ime) \d\S*T\S*",
+    // Values that a registry generates for each request
+    r"(?i)()(?:^| )(?:requestid|request-id|hostid|traceid|correlationid): \S+",
+    // `dial tcp 192.0.2.1:443:` and `read udp 10.0.0.1:43712->10.0.0.2:53:`
+    r"\b(tcp|udp) [[:xdigit:].:\[\]]+:\d+(?:->[[:xdigit:].:\[\]]+:\d+)?",
+    // The query of a URL, which can contain a signature
+    r#"(://[^\s?]*)\?[^\s",)]*"#,
+    // IDs of containers and UIDs, with the number of an attempt. The digest of an image stays, because the reader has to change the image.
+    r"(sha256:[[:xdigit:]]+)|(?:[[:xdigit:]]-?){32,}(?:_\d*)?",
+];
+
+static PATTERNS: LazyLock<Vec<Regex>> =
+    LazyLock::new(|| DETAILS.into_iter().filter_map(|pattern| Regex::new(pattern).ok()).collect());
 
 /// Returns the text without the details of one attempt.
-///
-/// It removes ports of connections, addresses of peers, pauses, times, and IDs of requests and containers.
 pub(super) fn steady(message: &str) -> String {
-    let mut steady: Vec<String> = Vec::new();
-    for word in message.split(' ') {
-        let last = steady.last().map(|last| last.to_ascii_lowercase()).unwrap_or_default();
-        let is_pause = last == "back-off" && word.starts_with(|c: char| c.is_ascii_digit());
-        let is_time = last == "time" && word.contains('T') && word.starts_with(|c: char| c.is_ascii_digit());
-        if is_pause || is_time {
-            continue;
-        }
-        if DRAWN.contains(&last.as_str()) {
-            // Remove the label and its value.
-            steady.pop();
-            continue;
-        }
-        // `dial tcp 192.0.2.1:443:` and `read udp 10.0.0.1:43712->10.0.0.2:53:`
-        if let ("tcp" | "udp", Some(_address)) = (last.as_str(), word.strip_suffix(':').filter(|word| is_address(word)))
-        {
-            if let Some(protocol) = steady.last_mut() {
-                protocol.push(':');
-            }
-            continue;
-        }
-        steady.push(without_ids(without_query(word)));
-    }
-    steady.join(" ")
-}
-
-/// Whether the text is `ip:port`, or two of these with an arrow between them.
-fn is_address(text: &str) -> bool {
-    text.split("->").all(|end| end.parse::<std::net::SocketAddr>().is_ok())
-}
-
-/// The URL without its query, which can contain a signature.
-fn without_query(word: &str) -> String {
-    match (word.contains("://"), word.split_once('?')) {
-        (true, Some((url, query))) => {
-            let end = query.find(['"', ',', ')']).and_then(|end| query.get(end..)).unwrap_or_default();
-            format!("{url}{end}")
-        }
-        _ => word.to_owned(),
-    }
-}
-
-/// The word with `ID` in place of each ID of a container and each UID.
-///
-/// It also removes the number of an attempt after an ID. The digest of an image stays, because the reader has to change the image.
-fn without_ids(word: String) -> String {
-    let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
-    let (mut left, mut kept) = (word.as_str(), String::new());
-    while let Some(start) = left.find(is_part) {
-        let (before, rest) = left.split_at(start);
-        let (run, after) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
-        kept.push_str(before);
-        let digits = run.chars().filter(|c| *c != '-').count();
-        if digits >= SHORTEST_ID && !kept.ends_with("sha256:") {
-            kept.push_str("ID");
-            let attempt = after.strip_prefix('_').unwrap_or(after);
-            left = if attempt.len() < after.len() {
-                attempt.trim_start_matches(|c: char| c.is_ascii_digit())
-            } else {
-                after
-            };
-        } else {
-            kept.push_str(run);
-            left = after;
-        }
-    }
-    kept + left
+    let kept = |found: &Captures<'_>| found.get(1).map_or("ID", |kept| kept.as_str()).to_owned();
+    PATTERNS.iter().fold(message.to_owned(), |text, pattern| pattern.replace_all(&text, kept).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_pattern_of_a_detail_is_valid() {
+        assert_eq!(PATTERNS.len(), DETAILS.len());
+    }
 
     /// Checks that the texts of two attempts give the same text.
     fn same(first: &str, second: &str, text: &str) {
