@@ -95,11 +95,7 @@ pub fn has_ended(pod: &Pod) -> bool {
 /// such a pod no longer changes.
 #[must_use]
 pub fn has_ended_without_proof(pod: &Pod) -> bool {
-    let lost = |container: &ContainerStatus| {
-        let states = [&container.state, &container.last_state].into_iter().flatten();
-        states.filter_map(|state| state.terminated.as_ref()).any(is_unknown)
-    };
-    is_final(pod) && (!has_ended(pod) || containers(pod).any(lost))
+    is_final(pod) && (!has_ended(pod) || containers(pod).flat_map(ends).any(is_unknown))
 }
 
 /// Whether the kubelet never starts a container of this pod again.
@@ -120,15 +116,14 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     main.iter().chain(init)
 }
 
+/// The reported ends of the current container and of the previous one.
+fn ends(container: &ContainerStatus) -> impl Iterator<Item = &ContainerStateTerminated> {
+    [&container.state, &container.last_state].into_iter().flatten().filter_map(|state| state.terminated.as_ref())
+}
+
 /// The kubelet's report that the container with this ID ended.
-///
-/// `state` has the end of the current container, and `lastState` the end of the previous one.
 fn termination<'a>(container: &'a ContainerStatus, container_id: &str) -> Option<&'a ContainerStateTerminated> {
-    [&container.state, &container.last_state]
-        .into_iter()
-        .flatten()
-        .filter_map(|state| state.terminated.as_ref())
-        .find(|terminated| terminated.container_id.as_deref() == Some(container_id) && !is_unknown(terminated))
+    ends(container).find(|ended| ended.container_id.as_deref() == Some(container_id) && !is_unknown(ended))
 }
 
 /// Whether the container can still run, although the kubelet reports it as terminated.

@@ -16,12 +16,12 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// The reason why a pod does not run, in the text of the kubelet or the scheduler.
 pub fn obstacle(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
-    let with = |reason: &str, message: Option<&String>| match message {
+    let with = |reason: &str, message: Option<&str>| match message {
         Some(message) => format!("{reason}: {}", beginning(&steady(message), LONGEST_TEXT)),
         None => reason.to_owned(),
     };
-    let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let waits = containers().find_map(|container| {
+    let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let waits = containers.find_map(|container| {
         if let Some(ended) = crashed(container) {
             return Some(ended);
         }
@@ -31,20 +31,17 @@ pub fn obstacle(pod: &Pod) -> Option<String> {
             _ if STARTING.contains(&reason) => return None,
             // The kubelet alternates between these reasons. The cause is the same, so the text must be the same.
             "ErrImagePull" | "ImagePullBackOff" => {
-                let cause =
-                    message.map(|message| message.rsplit("ErrImagePull: ").next().unwrap_or(message).to_owned());
-                with("ErrImagePull", cause.as_ref())
+                with("ErrImagePull", message.and_then(|message| message.rsplit("ErrImagePull: ").next()))
             }
-            reason => with(reason, waiting.message.as_ref()),
+            reason => with(reason, message),
         };
         Some(format!("container {} waits, {cause}", container.name))
     });
-    let is_unscheduled = |type_: &str, status: &str| type_ == "PodScheduled" && status == "False";
-    let conditions = || status.conditions.iter().flatten();
-    let unscheduled = || conditions().find(|condition| is_unscheduled(&condition.type_, &condition.status));
-    let text = |reason: Option<&String>, message| with(reason.map_or("no node", String::as_str), message);
-    let unscheduled = || unscheduled().map(|found| text(found.reason.as_ref(), found.message.as_ref()));
-    waits.or_else(unscheduled)
+    waits.or_else(|| {
+        let mut conditions = status.conditions.iter().flatten();
+        let found = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+        Some(with(found.reason.as_deref().unwrap_or("no node"), found.message.as_deref()))
+    })
 }
 
 /// How a container in a crash loop ended.
