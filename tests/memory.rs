@@ -95,9 +95,9 @@ async fn child() {
     let service = tower::service_fn(move |request| answer(request, number));
     let api = Api::<Guarded<DistributedLock>>::all(Client::new(service, "default"));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let (cache, follow) = Cache::new(vec![(None, api)], &clock, watcher::Config::default());
+    let (cache, follow) = Cache::of_existing(vec![(None, api)], &clock, watcher::Config::default(), |_| true);
     let following = tokio::spawn(follow);
-    assert!(tokio::time::timeout(Duration::from_secs(120), cache.ready()).await.unwrap());
+    tokio::time::timeout(Duration::from_secs(120), cache.ready()).await.unwrap();
     assert_eq!((cache.all().len(), cache.unreadable().len()), (number, 0));
     assert!(!huge_pages(), "the process has huge pages");
     let [now, most] = resident();

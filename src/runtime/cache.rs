@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::{FutureExt as _, Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use kube::Api;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
+use tokio::sync::{SetOnce, broadcast};
 use tokio_stream::wrappers::BroadcastStream;
 
 use self::departed::Departed;
@@ -62,6 +62,8 @@ impl<K> Change<K> {
 #[derive(Clone)]
 pub struct Cache<K: Kind> {
     store: Store<K>,
+    /// Every watch has listed its objects once.
+    filled: Arc<SetOnce<()>>,
     unreadable: Arc<Mutex<HashMap<ObjectRef<K>, Arc<Unreadable>>>>,
     departed: Arc<Mutex<Departed<K>>>,
     lookup: Arc<Mutex<Lookup<ObjectRef<K>, String>>>,
@@ -74,17 +76,8 @@ impl<K: Kind> Cache<K> {
     /// An empty cache, and the future that keeps it current until it is dropped.
     ///
     /// It watches each of these APIs, with its namespace or in all namespaces. It keeps unreadable objects separately (see [`Guarded`]).
-    pub fn new(
-        watched: Vec<(Option<String>, Api<Guarded<K>>)>,
-        clock: &Arc<dyn Clock>,
-        config: watcher::Config,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>) {
-        Self::of_existing(watched, clock, config, |_| true)
-    }
-
-    /// As [`Self::new`], but a deleted namespace has no objects if a list is refused.
-    ///
-    /// The Role there is gone, too. `exists` is false for a namespace that does not exist or is being deleted.
+    /// `exists` is false for a namespace that does not exist or is being deleted. If a list is refused there, because its Role is gone, too, the
+    /// namespace has no objects.
     pub fn of_existing<E: Fn(&str) -> bool + Send + 'static>(
         watched: Vec<(Option<String>, Api<Guarded<K>>)>,
         clock: &Arc<dyn Clock>,
@@ -120,9 +113,12 @@ impl<K: Kind> Cache<K> {
 
     /// An empty cache, and its writer for watches of these namespaces. `None` means all namespaces.
     fn unfilled(namespaces: Vec<Option<String>>) -> (Self, Follower<K>) {
-        let writer = Writer::<K>::default();
+        let mut writer = Writer::<K>::default();
+        // From now on the store shows each change. `filled` tells when it is complete.
+        writer.apply_watcher_event(&watcher::Event::InitDone);
         let cache = Self {
             store: writer.as_reader(),
+            filled: Arc::default(),
             unreadable: Arc::default(),
             departed: Arc::default(),
             lookup: Arc::default(),
@@ -136,7 +132,7 @@ impl<K: Kind> Cache<K> {
     #[cfg(test)]
     pub(crate) fn filled(objects: Vec<K>) -> Self {
         let (cache, mut follower) = Self::unfilled(vec![None]);
-        let listed = objects.into_iter().map(watcher::Event::InitApply);
+        let listed = objects.into_iter().map(|object| watcher::Event::InitApply(Guarded::Read(object)));
         for event in std::iter::once(watcher::Event::Init).chain(listed).chain([watcher::Event::InitDone]) {
             follower.take(0, event, crate::time::Boottime::new(std::time::Duration::ZERO));
         }
@@ -149,13 +145,13 @@ impl<K: Kind> Cache<K> {
     }
 
     /// Resolves when the first list has been read.
-    pub async fn ready(&self) -> bool {
-        self.store.wait_until_ready().await.is_ok()
+    pub async fn ready(&self) {
+        self.filled.wait().await;
     }
 
     /// Whether the first list has been read.
     pub fn is_filled(&self) -> bool {
-        self.ready().now_or_never() == Some(true)
+        self.filled.initialized()
     }
 
     /// The underlying store, for a `kube::runtime::Controller`.
@@ -254,11 +250,11 @@ mod tests {
             "message": "no", "reason": "Forbidden", "code": 403});
         let api = Api::<Guarded<Namespace>>::all(fake_api::client(move |_request| (403, status.clone())));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (cache, follow) = Cache::new(vec![(None, api)], &clock, watcher::Config::default());
+        let (cache, follow) = Cache::of_existing(vec![(None, api)], &clock, watcher::Config::default(), |_| true);
         assert_eq!(cache.interruptions(), 0);
         assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
         assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
-        assert!(!cache.ready().await);
+        assert!(!cache.is_filled());
     }
 
     #[tokio::test(start_paused = true)]
@@ -271,7 +267,7 @@ mod tests {
             let watched = vec![(Some("shop".to_owned()), Api::<Guarded<Pod>>::namespaced(client.clone(), "shop"))];
             let (cache, follow) = Cache::of_existing(watched, &clock, watcher::Config::default(), move |_| exists);
             assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
-            assert_eq!(cache.ready().await, is_filled, "a Role can be missing for a moment");
+            assert_eq!(cache.is_filled(), is_filled, "a Role can be missing for a moment");
         }
     }
 }

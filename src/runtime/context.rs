@@ -103,16 +103,16 @@ impl Context {
         let around = locks.with(quorums, &replica.namespace);
         let any = watcher::Config::default;
         let served = locks.fields().map_or_else(any, |fields| any().fields(&fields));
-        let (nodes, follow_nodes) = Cache::new(vec![(None, Api::all(client.clone()))], &clock, any());
-        let (namespaces, follow_namespaces) = Cache::new(vec![(None, Api::all(client.clone()))], &clock, any());
+        let (nodes, follow_nodes) = Cache::of_existing(vec![(None, Api::all(client.clone()))], &clock, any(), |_| true);
+        let (namespaces, follow_namespaces) =
+            Cache::of_existing(vec![(None, Api::all(client.clone()))], &clock, any(), |_| true);
         let exists = || existing(&namespaces);
         let (pods, follow_pods) = Cache::of_existing(around.apis(&client), &clock, any(), exists());
         // This includes quorums in left-out namespaces. The message of a lock on such a quorum says that another installation serves it.
         let (quorums, follow_quorums) = Cache::of_existing(quorums.apis(&client), &clock, any(), exists());
         let (locks, follow_locks) = Cache::of_existing(locks.apis(&client), &clock, served.clone(), exists());
         let jobs = || Cache::of_existing(replica.settings.locks.apis(&client), &clock, served, exists());
-        let jobs = replica.settings.jobs.then(jobs);
-        let (jobs, follow_jobs) = jobs.unzip();
+        let (jobs, follow_jobs) = replica.settings.jobs.then(jobs).unzip();
         let default_quorum = Arc::new(Mutex::new(replica.settings.default_quorum.clone()));
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
         let follow = async move {
@@ -190,17 +190,10 @@ impl Context {
     }
 
     /// Resolves when every cache is filled for the first time.
-    pub async fn synced(&self) -> bool {
-        let jobs = async { OptionFuture::from(self.jobs.as_ref().map(Cache::ready)).await.unwrap_or(true) };
-        let (pods, nodes, namespaces, quorums, locks, jobs) = tokio::join!(
-            self.pods.ready(),
-            self.nodes.ready(),
-            self.namespaces.ready(),
-            self.quorums.ready(),
-            self.locks.ready(),
-            jobs
-        );
-        pods && nodes && namespaces && quorums && locks && jobs
+    pub async fn synced(&self) {
+        let jobs = OptionFuture::from(self.jobs.as_ref().map(Cache::ready));
+        let (quorums, locks) = (self.quorums.ready(), self.locks.ready());
+        tokio::join!(self.pods.ready(), self.nodes.ready(), self.namespaces.ready(), quorums, locks, jobs);
     }
 
     /// Observes all nodes periodically, on every replica, until dropped.

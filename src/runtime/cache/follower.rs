@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
-use kube::{Resource, ResourceExt};
 
-use super::guarded::log_unreadable;
 use super::{Cache, Change, Guarded, Kind};
 use crate::api::lenient::Unreadable;
 use crate::time::Boottime;
@@ -18,10 +17,6 @@ pub(super) struct Follower<K: Kind> {
     cache: Cache<K>,
     writer: Writer<K>,
     watches: Vec<Watch<K>>,
-    /// Every watch has listed its objects once. Until then the store is empty, and the writer buffers the objects.
-    is_filled: bool,
-    /// Objects that were deleted before the store is filled.
-    gone: HashSet<ObjectRef<K>>,
 }
 
 struct Watch<K: Kind> {
@@ -30,48 +25,27 @@ struct Watch<K: Kind> {
     was_listed: bool,
     /// Objects of the list in progress.
     listing: HashSet<ObjectRef<K>>,
-    /// Objects of earlier lists that were interrupted.
-    interrupted: HashSet<ObjectRef<K>>,
-}
-
-impl<K: Kind> Watch<K> {
-    fn covers(&self, object: &ObjectRef<K>) -> bool {
-        self.namespace.is_none() || self.namespace == object.namespace
-    }
 }
 
 impl<K: Kind> Follower<K> {
     pub(super) fn new(cache: Cache<K>, writer: Writer<K>, namespaces: Vec<Option<String>>) -> Self {
-        let watch =
-            |namespace| Watch { namespace, was_listed: false, listing: HashSet::new(), interrupted: HashSet::new() };
-        let watches = namespaces.into_iter().map(watch).collect();
-        Self { cache, writer, watches, is_filled: false, gone: HashSet::new() }
+        let watch = |namespace| Watch { namespace, was_listed: false, listing: HashSet::new() };
+        Self { cache, writer, watches: namespaces.into_iter().map(watch).collect() }
     }
 
     /// Applies an event of the watch with this number. The store changes first, then subscribers get the change.
-    pub(super) fn take<W: Into<Guarded<K>>>(&mut self, watch: usize, event: Event<W>, now: Boottime) {
+    pub(super) fn take(&mut self, watch: usize, event: Event<Guarded<K>>, now: Boottime) {
         match event {
-            Event::Init => self.with(watch, |watch| {
-                let listing = std::mem::take(&mut watch.listing);
-                watch.interrupted.extend(listing);
-            }),
+            Event::Init => self.watches[watch].listing.clear(),
             Event::InitApply(object) => {
-                let object = object.into();
-                let reference = reference_of(&object);
-                self.with(watch, |watch| watch.listing.extend([reference]));
+                self.watches[watch].listing.insert(reference_of(&object));
                 if !self.is_stored(&object) {
                     self.changed(object);
                 }
             }
             Event::InitDone => self.listed(watch),
-            Event::Apply(object) => self.changed(object.into()),
-            Event::Delete(object) => self.deleted(object.into(), now),
-        }
-    }
-
-    fn with(&mut self, watch: usize, change: impl FnOnce(&mut Watch<K>)) {
-        if let Some(watch) = self.watches.get_mut(watch) {
-            change(watch);
+            Event::Apply(object) => self.changed(object),
+            Event::Delete(object) => self.deleted(object, now),
         }
     }
 
@@ -86,23 +60,15 @@ impl<K: Kind> Follower<K> {
         let reference = reference_of(&object);
         if let Guarded::Unreadable(raw) = &object {
             let previous = self.cache.unreadable.lock().insert(reference.clone(), (**raw).clone().into());
-            log_unreadable(&reference, previous.as_deref(), raw);
+            let is_logged =
+                |before: Arc<Unreadable>| before.metadata.uid == raw.metadata.uid && before.error == raw.error;
+            if !previous.is_some_and(is_logged) {
+                tracing::warn!(kind = %K::kind(&()), object = %reference, error = raw.error, "cannot be read as a whole");
+            }
         } else {
             self.cache.unreadable.lock().remove(&reference);
         }
-        match object.object() {
-            Some(object) => self.applied(object),
-            None => self.drop_stored(&reference),
-        }
-    }
-
-    fn applied(&mut self, object: K) {
-        let reference = ObjectRef::from_obj(&object);
-        if !self.is_filled {
-            self.gone.remove(&reference);
-            self.writer.apply_watcher_event(&Event::InitApply(object));
-            return;
-        }
+        let Some(object) = object.object() else { return self.drop_stored(&reference) };
         if self.cache.get(&reference).is_some_and(|previous| previous.uid() != object.uid()) {
             self.drop_stored(&reference);
         }
@@ -116,32 +82,18 @@ impl<K: Kind> Follower<K> {
     fn deleted(&mut self, object: Guarded<K>, now: Boottime) {
         let reference = reference_of(&object);
         self.cache.unreadable.lock().remove(&reference);
-        match object.object() {
-            Some(object) if self.is_filled => {
-                self.remember(&object, now);
-                self.cache.lookup.lock().set(reference, Vec::new());
-                self.writer.apply_watcher_event(&Event::Delete(object.clone()));
-                self.cache.announce(Change::Deleted(Arc::new(object)));
-            }
-            Some(object) => {
-                self.remember(&object, now);
-                self.gone.insert(reference);
-            }
-            None => self.drop_stored(&reference),
-        }
-    }
-
-    fn remember(&self, object: &K, now: Boottime) {
+        let Some(object) = object.object() else { return self.drop_stored(&reference) };
         if let Some(last) = object.last_state() {
             self.cache.departed.lock().remember(last, now);
         }
+        self.cache.lookup.lock().set(reference, Vec::new());
+        self.writer.apply_watcher_event(&Event::Delete(object.clone()));
+        self.cache.announce(Change::Deleted(Arc::new(object)));
     }
 
     /// Removes an object from the store that no longer exists, was replaced, or became unreadable.
     fn drop_stored(&mut self, reference: &ObjectRef<K>) {
-        if !self.is_filled {
-            self.gone.insert(reference.clone());
-        } else if let Some(previous) = self.cache.get(reference) {
+        if let Some(previous) = self.cache.get(reference) {
             self.writer.apply_watcher_event(&Event::Delete((*previous).clone()));
             self.cache.lookup.lock().set(reference.clone(), Vec::new());
             self.cache.announce(Change::Vanished(previous));
@@ -152,56 +104,35 @@ impl<K: Kind> Follower<K> {
     ///
     /// The watch sends no events for these deletions.
     fn listed(&mut self, watch: usize) {
-        let Some(watch) = self.watches.get_mut(watch) else { return };
+        let watch = &mut self.watches[watch];
         watch.was_listed = true;
-        let (listing, interrupted) = (std::mem::take(&mut watch.listing), std::mem::take(&mut watch.interrupted));
-        self.cache.unreadable.lock().retain(|object, _| !watch.covers(object) || listing.contains(object));
-        let is_missing = |object: &ObjectRef<K>| watch.covers(object) && !listing.contains(object);
+        let listing = std::mem::take(&mut watch.listing);
+        let is_missing = |object: &ObjectRef<K>| {
+            let is_watched = watch.namespace.is_none() || watch.namespace == object.namespace;
+            is_watched && !listing.contains(object)
+        };
+        self.cache.unreadable.lock().retain(|object, _| !is_missing(object));
         let stored = self.cache.all();
         let stored = stored.iter().map(|object| ObjectRef::from_obj(&**object));
-        let missing: Vec<_> = stored.chain(interrupted).filter(is_missing).collect();
+        let missing: Vec<_> = stored.filter(is_missing).collect();
         missing.iter().for_each(|object| self.drop_stored(object));
-        if !self.is_filled && self.watches.iter().all(|watch| watch.was_listed) {
-            self.fill();
+        if self.watches.iter().all(|watch| watch.was_listed) {
+            // After a later list the cache is already filled.
+            let _ = self.cache.filled.set(());
         }
     }
 
     /// Handles the refusal of a list. A namespace that does not exist has no objects.
     pub(super) fn refused(&mut self, watch: usize, exists: impl Fn(&str) -> bool) {
-        if matches!(self.watches.get(watch), Some(Watch { namespace: Some(at), was_listed: false, .. }) if !exists(at))
-        {
+        let Watch { namespace, was_listed, .. } = &self.watches[watch];
+        if !was_listed && namespace.as_deref().is_some_and(|namespace| !exists(namespace)) {
             self.listed(watch);
         }
-    }
-
-    fn fill(&mut self) {
-        self.writer.apply_watcher_event(&Event::InitDone);
-        self.is_filled = true;
-        for object in std::mem::take(&mut self.gone) {
-            if let Some(gone) = self.cache.get(&object) {
-                self.writer.apply_watcher_event(&Event::Delete((*gone).clone()));
-            }
-        }
-        let objects = self.cache.all();
-        let set = |object: &Arc<K>| self.cache.lookup.lock().set(ObjectRef::from_obj(&**object), object.keys());
-        objects.iter().for_each(set);
-        objects.into_iter().for_each(|object| self.cache.announce(Change::Applied(object)));
     }
 }
 
 fn reference_of<K: Kind>(object: &Guarded<K>) -> ObjectRef<K> {
-    match object {
-        Guarded::Read(object) => ObjectRef::from_obj(object),
-        Guarded::Unreadable(raw) => reference(raw),
-    }
-}
-
-fn reference<K: Resource<DynamicType = ()>>(raw: &Unreadable) -> ObjectRef<K> {
-    let reference = ObjectRef::new(raw.metadata.name.as_deref().unwrap_or_default());
-    match &raw.metadata.namespace {
-        Some(namespace) => reference.within(namespace),
-        None => reference,
-    }
+    ObjectRef::from_obj(object).into_kind_unchecked(())
 }
 
 #[cfg(test)]
@@ -210,6 +141,7 @@ mod tests {
 
     use futures::{FutureExt, StreamExt};
     use k8s_openapi::api::core::v1::Pod;
+    use kube::Resource;
     use serde_json::{Value, json};
 
     use super::*;
@@ -217,7 +149,7 @@ mod tests {
 
     const NOW: Boottime = Boottime::new(Duration::ZERO);
 
-    fn pod(name: &str, uid: &str, version: &str) -> Pod {
+    fn pod(name: &str, uid: &str, version: &str) -> Guarded<Pod> {
         serde_json::from_value(json!({"metadata":
             {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": version}}))
         .unwrap()
@@ -285,11 +217,12 @@ mod tests {
     fn changes_during_a_list_are_announced_when_the_store_has_them() {
         let (cache, mut follower) = Cache::<Pod>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
-        follower.take(0, Event::<Pod>::Init, NOW);
+        follower.take(0, Event::Init, NOW);
         follower.take(0, Event::InitApply(pod("a", "a1", "1")), NOW);
-        assert!(received(&mut changes).is_empty(), "the store does not show it yet");
-        follower.take(0, Event::<Pod>::InitDone, NOW);
         assert_eq!(received(&mut changes), ["applied a1"]);
+        assert!(cache.named("ns", "a").is_some() && !cache.is_filled());
+        follower.take(0, Event::InitDone, NOW);
+        assert!(received(&mut changes).is_empty() && cache.is_filled());
     }
 
     #[test]
@@ -297,7 +230,7 @@ mod tests {
         let (cache, mut follower) = Cache::<DistributedLock>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
         list(vec![lock("good", "1h"), lock("bad", "9999999h")]).for_each(|event| follower.take(0, event, NOW));
-        assert_eq!(cache.ready().now_or_never(), Some(true));
+        assert!(cache.is_filled());
         let mut first = received(&mut changes);
         first.sort();
         assert_eq!(first, ["applied bad", "applied good"]);
@@ -317,7 +250,7 @@ mod tests {
     fn a_cache_of_namespaces_is_filled_when_each_was_listed() {
         let other = |name: &str, version: &str| {
             let mut pod = pod(name, name, version);
-            pod.metadata.namespace = Some("other".to_owned());
+            pod.meta_mut().namespace = Some("other".to_owned());
             pod
         };
         let (cache, mut follower) = Cache::<Pod>::unfilled(vec![Some("ns".to_owned()), Some("other".to_owned())]);
@@ -326,14 +259,13 @@ mod tests {
         follower.take(0, Event::Apply(pod("d", "d", "2")), now);
         follower.take(0, Event::Delete(pod("b", "b", "3")), now);
         // A list that ends early, and another one with fewer objects.
-        follower.take(1, Event::<Pod>::Init, now);
+        follower.take(1, Event::Init, now);
         follower.take(1, Event::InitApply(other("gone", "1")), now);
-        assert!(cache.all().is_empty() && received(&mut changes).is_empty());
+        assert!(!cache.is_filled());
         list(vec![other("c", "1")]).for_each(|event| follower.take(1, event, now));
-        let mut first = received(&mut changes);
-        first.sort();
-        assert_eq!(first, ["applied a", "applied c", "applied d"]);
-        assert_eq!(cache.ready().now_or_never(), Some(true));
+        let first = ["applied a", "applied b", "applied d", "deleted b", "applied gone", "applied c", "vanished gone"];
+        assert_eq!(received(&mut changes), first);
+        assert!(cache.is_filled() && cache.all().len() == 3);
         list(vec![pod("d", "d", "2")]).for_each(|event| follower.take(0, event, now));
         assert_eq!(received(&mut changes), ["vanished a"], "c is in another namespace, and d did not change");
         assert_eq!(cache.all().len(), 2);

@@ -7,19 +7,20 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::runtime::reflector::ObjectRef;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::Kind;
 use crate::api::lenient::{Unreadable, read_object};
 
 /// An object of kind `K`, or its raw content if it is unreadable.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
 pub enum Guarded<K> {
     /// A readable object.
     Read(K),
-    /// The raw content of an unreadable object.
+    /// The raw content of an unreadable object, which the operator never writes as a whole.
+    #[serde(skip)]
     Unreadable(Box<Unreadable>),
 }
 
@@ -30,21 +31,6 @@ impl<K: Kind> Guarded<K> {
             Self::Read(object) => Some(object),
             Self::Unreadable(raw) => K::lenient(&raw),
         }
-    }
-}
-
-impl<K: Serialize> Serialize for Guarded<K> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Read(object) => object.serialize(serializer),
-            Self::Unreadable(raw) => raw.object.serialize(serializer),
-        }
-    }
-}
-
-impl<K> From<K> for Guarded<K> {
-    fn from(object: K) -> Self {
-        Self::Read(object)
     }
 }
 
@@ -89,17 +75,6 @@ impl<K: Resource> Resource for Guarded<K> {
             Self::Read(object) => object.meta_mut(),
             Self::Unreadable(raw) => &mut raw.metadata,
         }
-    }
-}
-
-/// Logs an unreadable object, once for each error.
-pub(super) fn log_unreadable<K: Resource<DynamicType = ()>>(
-    object: &ObjectRef<K>,
-    previous: Option<&Unreadable>,
-    raw: &Unreadable,
-) {
-    if previous.is_none_or(|previous| previous.metadata.uid != raw.metadata.uid || previous.error != raw.error) {
-        tracing::warn!(kind = %K::kind(&()), %object, error = raw.error, "cannot be read as a whole");
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use kube::{Config, client::ClientBuilder, runtime::reflector::ObjectRef};
 use redlock_operator::{
     api::RedisQuorum,
@@ -96,7 +96,7 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     let (context, follow_caches) = Context::new(client, replica, machine);
     let mut tasks = JoinSet::new();
     tasks.spawn(panics::essential("caches", follow_caches));
-    ensure!(context.synced().await, "the caches ended before they were filled");
+    context.synced().await;
     let Keeping { sessions, holds } = operator::keep(&context, &leadership, &CancellationToken::new(), &mut tasks);
     tasks.detach_all();
     let session = poll::until(START_LIMIT, "a session", || async { Ok(sessions.get(&reach.quorum)) }).await?;
