@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kube::Client;
+use kube::{Api, Client};
 #[cfg(unix)]
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -40,7 +40,7 @@ use crate::redis_member::{Machine, Outward, network};
 use crate::runtime::context::{Context, Replica};
 use crate::runtime::leader::{Candidacy, Term};
 use crate::runtime::panics::essential;
-use crate::time::{Clock, SystemClock};
+use crate::time::SystemClock;
 
 /// How long a stopping replica renews locks while no other replica leads.
 ///
@@ -119,7 +119,7 @@ pub struct Operator {
     args: OperatorArgs,
     context: Context,
     follow_caches: BoxFuture<'static, ()>,
-    candidacy: Candidacy<dyn Clock>,
+    candidacy: Candidacy,
     leadership: watch::Receiver<Option<Term>>,
     health: watch::Sender<Health>,
 }
@@ -130,13 +130,9 @@ impl Operator {
         let settings = args.settings().into();
         let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone(), settings };
         let (context, follow_caches) = Context::new(client, replica, machine);
-        let (candidacy, leadership) = Candidacy::new(
-            context.server_time.observe(lease_client),
-            &args.namespace,
-            &args.lease,
-            &args.pod_name,
-            context.clock.clone(),
-        );
+        let leases = Api::namespaced(context.server_time.observe(lease_client), &args.namespace);
+        let candidacy = Candidacy::new(leases, &args.lease, &args.pod_name, context.clock.clone());
+        let leadership = candidacy.leadership();
         let health = watch::channel(Health { synced: false, heartbeat: context.clock.boottime() }).0;
         Self { args, context, follow_caches: follow_caches.boxed(), candidacy, leadership, health }
     }

@@ -19,13 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::attempt::Attempt;
 use self::hand_over::Memory;
 use self::lease::{LeaseObservation, believable};
 use self::reach::Reach;
@@ -71,11 +70,11 @@ pub fn quorum_name(quorum: &ObjectRef<RedisQuorum>) -> String {
 }
 
 /// This replica's candidacy for the Lease.
-pub struct Candidacy<C: ?Sized> {
+pub struct Candidacy {
     leases: Api<Lease>,
     name: String,
     identity: String,
-    clock: Arc<C>,
+    clock: Arc<dyn Clock>,
     terms: watch::Sender<Option<Term>>,
     leading: Option<Term>,
     observation: LeaseObservation,
@@ -100,23 +99,16 @@ enum Woken {
     Shutdown,
 }
 
-impl<C: Clock + ?Sized> Candidacy<C> {
-    /// A candidacy for the Lease `name`. The receiver has the current term, if this replica leads.
-    pub fn new(
-        client: Client,
-        namespace: &str,
-        name: &str,
-        identity: &str,
-        clock: Arc<C>,
-    ) -> (Self, watch::Receiver<Option<Term>>) {
-        let (terms, receiver) = watch::channel(None);
-        let candidacy = Self {
-            leases: Api::namespaced(client, namespace),
+impl Candidacy {
+    /// A candidacy for the Lease `name`.
+    pub fn new(leases: Api<Lease>, name: &str, identity: &str, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            leases,
             name: name.into(),
             identity: identity.into(),
             aside_until: clock.boottime(),
             clock,
-            terms,
+            terms: watch::Sender::new(None),
             leading: None,
             observation: LeaseObservation::default(),
             reach: Reach::default(),
@@ -125,8 +117,12 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             refuses: false,
             follows: None,
             raised: None,
-        };
-        (candidacy, receiver)
+        }
+    }
+
+    /// The current term, if this replica leads.
+    pub fn leadership(&self) -> watch::Receiver<Option<Term>> {
+        self.terms.subscribe()
     }
 
     /// Takes and renews the Lease whenever it can, until `shutdown`. Then it releases the Lease.
@@ -154,8 +150,8 @@ impl<C: Clock + ?Sized> Candidacy<C> {
     async fn attempt_in_time(&mut self, around: &impl Surroundings) {
         let limit = self.left().map_or(ATTEMPT_TIMEOUT, |left| left.min(ATTEMPT_TIMEOUT));
         match timeout(limit, self.attempt(around)).await {
-            Ok(Ok(Attempt::Done)) => {}
-            Ok(Ok(Attempt::HandOver(quorum))) => {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(quorum))) => {
                 tracing::info!(quorum, "releasing the Lease, because another replica perhaps reaches the quorum");
                 let now = self.clock.boottime();
                 self.aside_until = now + STAND_ASIDE;

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use tokio::time::timeout;
 
 use super::hand_over::Record;
-use super::lease::{Asker, Verdict, evaluate, highest_epoch, next_epoch};
+use super::lease::{Verdict, evaluate, highest_epoch, next_epoch};
 use super::term::Term;
 use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings};
-use crate::time::{Boottime, Clock, UnixMillis};
+use crate::time::{Boottime, UnixMillis};
 
 /// The delay before a replica that misses a quorum takes a Lease without a holder.
 ///
@@ -23,49 +23,42 @@ const RELUCTANCE: Duration = Duration::from_millis(1_500);
 /// By then the links have detected silent members.
 const WISH_AGE: Duration = Duration::from_secs(5);
 
-/// The outcome of an attempt.
-pub(super) enum Attempt {
-    /// Nothing more to do in this attempt.
-    Done,
-    /// The leader must release the Lease, because it does not reach this quorum.
-    HandOver(String),
-}
-
-impl<C: Clock + ?Sized> Candidacy<C> {
-    pub(super) async fn attempt(&mut self, around: &impl Surroundings) -> kube::Result<Attempt> {
+impl Candidacy {
+    /// Makes one attempt.
+    ///
+    /// Returns the quorum because of which the leader must release the Lease, if there is one.
+    pub(super) async fn attempt(&mut self, around: &impl Surroundings) -> kube::Result<Option<String>> {
         let sent = self.clock.boottime();
         if sent < self.aside_until {
-            return Ok(Attempt::Done);
+            return Ok(None);
         }
         let api_now = around.api_now();
         self.reach.observe(around.reachability(), sent);
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             self.end_term("the lease is gone");
             self.highest = highest_epoch(self.highest, None);
-            return self.take(None, sent, around).await;
+            self.take(None, sent, around).await?;
+            return Ok(None);
         };
         let unchanged_since = self.observation.observe(&lease, self.clock.boottime());
         let spec = lease.spec.clone().unwrap_or_default();
         self.highest = highest_epoch(self.highest, spec.lease_transitions);
         self.memory.observe(Record::of(&lease), sent);
-        let asker = Asker {
-            me: &self.identity,
-            epoch: self.leading.as_ref().map(|term| term.epoch),
-            reluctance: if self.reach.missing(sent).is_some() { RELUCTANCE } else { Duration::ZERO },
-        };
-        match evaluate(&spec, asker, unchanged_since, sent) {
+        let epoch = self.leading.as_ref().map(|term| term.epoch);
+        let reluctance = self.reach.missing(sent).map_or(Duration::ZERO, |_quorum| RELUCTANCE);
+        match evaluate(&spec, &self.identity, epoch, reluctance, sent.since(unchanged_since)) {
             Verdict::Wait => {
                 self.end_term("another replica took the lease");
                 self.follow(spec.holder_identity.unwrap_or_default());
                 self.tell_whether_there_is_an_epoch(true, around);
-                Ok(Attempt::Done)
             }
             Verdict::Take => {
                 self.end_term("the lease was not ours all the time");
-                self.take(Some(lease), sent, around).await
+                self.take(Some(lease), sent, around).await?;
             }
-            Verdict::Renew => self.renew(lease, sent, api_now).await,
+            Verdict::Renew => return self.renew(lease, sent, api_now).await,
         }
+        Ok(None)
     }
 
     /// Logs the leader that this replica follows, once for each leader.
@@ -77,19 +70,14 @@ impl<C: Clock + ?Sized> Candidacy<C> {
     }
 
     /// Takes the Lease, and begins a term. A restarted process does not continue its earlier term.
-    async fn take(
-        &mut self,
-        current: Option<Lease>,
-        sent: Boottime,
-        around: &impl Surroundings,
-    ) -> kube::Result<Attempt> {
+    async fn take(&mut self, current: Option<Lease>, sent: Boottime, around: &impl Surroundings) -> kube::Result<()> {
         let api_now = around.api_now();
         let epoch = next_epoch(self.highest, api_now);
         self.tell_whether_there_is_an_epoch(epoch.is_some(), around);
-        let Some(epoch) = epoch else { return Ok(Attempt::Done) };
+        let Some(epoch) = epoch else { return Ok(()) };
         let exists = current.is_some();
-        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-        let mut lease = current.unwrap_or_else(|| Lease { metadata, ..Lease::default() });
+        let mut lease = current.unwrap_or_default();
+        lease.metadata.name = Some(self.name.clone());
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(self.identity.clone());
         spec.lease_transitions = Some(epoch);
@@ -109,7 +97,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         term.refuse(!self.memory.allows(sent, api_now));
         self.leading = Some(term.clone());
         self.terms.send_replace(Some(term));
-        Ok(Attempt::Done)
+        Ok(())
     }
 
     fn tell_whether_there_is_an_epoch(&mut self, there_is: bool, around: &impl Surroundings) {
@@ -125,18 +113,18 @@ impl<C: Clock + ?Sized> Candidacy<C> {
     }
 
     /// Renews the Lease, or returns a quorum that this replica does not reach, for a hand-over.
-    async fn renew(&mut self, mut lease: Lease, sent: Boottime, api_now: UnixMillis) -> kube::Result<Attempt> {
-        let Some(term) = self.leading.clone() else { return Ok(Attempt::Done) };
+    async fn renew(&mut self, mut lease: Lease, sent: Boottime, api_now: UnixMillis) -> kube::Result<Option<String>> {
+        let Some(term) = self.leading.clone() else { return Ok(None) };
         let allows = self.memory.allows(sent, api_now);
         term.refuse(!allows);
         if let Some(quorum) = self.out_of_reach(&term, sent).filter(|_| allows) {
-            return Ok(Attempt::HandOver(quorum));
+            return Ok(Some(quorum));
         }
         note_renewal(lease.spec.get_or_insert_default(), api_now);
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
         self.observation.observe(&written, self.clock.boottime());
         term.last_until(sent + RENEW_DEADLINE);
-        Ok(Attempt::Done)
+        Ok(None)
     }
 
     /// A quorum with locks or running members that this replica does not reach.
@@ -162,13 +150,12 @@ impl<C: Clock + ?Sized> Candidacy<C> {
 
     async fn try_to_let_go(&mut self, record: Option<Record>) -> kube::Result<()> {
         let mut lease = self.leases.get(&self.name).await?;
-        if lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) != Some(self.identity.as_str()) {
+        if lease.spec.get_or_insert_default().holder_identity.take().as_ref() != Some(&self.identity) {
             return Ok(());
         }
         if let Some(record) = record {
             record.write_to(&mut lease);
         }
-        lease.spec.get_or_insert_default().holder_identity = None;
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
         self.observation.observe(&written, self.clock.boottime());
         Ok(())

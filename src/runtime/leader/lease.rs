@@ -54,28 +54,26 @@ impl LeaseObservation {
     }
 }
 
-/// The deciding replica and its knowledge.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asker<'a> {
-    /// Its identity.
-    pub(super) me: &'a str,
-    /// The epoch of the term that it leads, if it leads.
-    pub(super) epoch: Option<i64>,
-    /// The delay before it takes a Lease without a holder, so that another replica can take it.
-    pub(super) reluctance: Duration,
-}
-
-/// Decides from the Lease's spec and from the time since which it is unchanged.
+/// Decides from the Lease's spec and from the time for which it is unchanged.
+///
+/// This replica is `me`, and leads the term with this epoch. `reluctance` is the delay before it takes a Lease without a holder, so that another
+/// replica can take it.
 #[must_use]
-pub(super) fn evaluate(spec: &LeaseSpec, asker: Asker<'_>, unchanged_since: Boottime, now: Boottime) -> Verdict {
+pub(super) fn evaluate(
+    spec: &LeaseSpec,
+    me: &str,
+    epoch: Option<i64>,
+    reluctance: Duration,
+    unchanged_for: Duration,
+) -> Verdict {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
-    if holder == asker.me {
-        let same_term = asker.epoch.is_some() && asker.epoch == spec.lease_transitions.map(i64::from);
+    if holder == me {
+        let same_term = epoch.is_some() && epoch == spec.lease_transitions.map(i64::from);
         return if same_term { Verdict::Renew } else { Verdict::Take };
     }
     let duration = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
-    let wait = if holder.is_empty() { asker.reluctance } else { duration.map_or(LEASE_DURATION, Duration::from_secs) };
-    if now.since(unchanged_since) >= wait { Verdict::Take } else { Verdict::Wait }
+    let wait = if holder.is_empty() { reluctance } else { duration.map_or(LEASE_DURATION, Duration::from_secs) };
+    if unchanged_for >= wait { Verdict::Take } else { Verdict::Wait }
 }
 
 /// The highest observed epoch, including that of the Lease.
@@ -127,8 +125,8 @@ mod tests {
         }
     }
 
-    fn asker(epoch: Option<i64>) -> Asker<'static> {
-        Asker { me: "me", epoch, reluctance: Duration::ZERO }
+    fn decided(spec: &LeaseSpec, epoch: Option<i64>, unchanged_for: u64) -> Verdict {
+        evaluate(spec, "me", epoch, Duration::ZERO, Duration::from_secs(unchanged_for))
     }
 
     fn at(seconds: u64) -> Boottime {
@@ -141,38 +139,31 @@ mod tests {
 
     #[test]
     fn our_own_lease_is_renewed_however_old_it_looks() {
-        assert_eq!(evaluate(&spec(Some("me"), 7), asker(Some(7)), at(0), at(100)), Verdict::Renew);
+        assert_eq!(decided(&spec(Some("me"), 7), Some(7), 100), Verdict::Renew);
     }
 
     #[test]
     fn a_term_is_never_continued_that_we_do_not_know() {
         let ours = spec(Some("me"), 7);
-        assert_eq!(evaluate(&ours, asker(None), at(0), at(0)), Verdict::Take, "an earlier process of this replica led");
-        assert_eq!(evaluate(&ours, asker(Some(6)), at(0), at(0)), Verdict::Take, "there was another term in between");
-        assert_eq!(
-            evaluate(&spec(None, 7), asker(Some(7)), at(0), at(0)),
-            Verdict::Take,
-            "it was ours, and was released"
-        );
+        assert_eq!(decided(&ours, None, 0), Verdict::Take, "an earlier process of this replica led");
+        assert_eq!(decided(&ours, Some(6), 0), Verdict::Take, "there was another term in between");
+        assert_eq!(decided(&spec(None, 7), Some(7), 0), Verdict::Take, "it was ours, and was released");
     }
 
     #[test]
     fn another_lease_is_taken_only_after_its_whole_duration() {
         let other = spec(Some("other"), 7);
-        assert_eq!(evaluate(&other, asker(None), at(10), at(13)), Verdict::Wait);
-        assert_eq!(evaluate(&other, asker(None), at(10), at(14)), Verdict::Take);
+        assert_eq!(decided(&other, None, 3), Verdict::Wait);
+        assert_eq!(decided(&other, None, 4), Verdict::Take);
     }
 
     #[test]
     fn a_free_lease_is_taken_at_once_unless_others_come_first() {
         for holder in [None, Some("")] {
-            assert_eq!(evaluate(&spec(holder, 7), asker(None), at(10), at(10)), Verdict::Take);
+            assert_eq!(decided(&spec(holder, 7), None, 0), Verdict::Take);
         }
-        let reluctant = Asker { reluctance: RELUCTANCE, ..asker(None) };
-        let take = |millis| {
-            let now = at(10) + Duration::from_millis(millis);
-            evaluate(&spec(None, 7), reluctant, at(10), now) == Verdict::Take
-        };
+        let take =
+            |millis| evaluate(&spec(None, 7), "me", None, RELUCTANCE, Duration::from_millis(millis)) == Verdict::Take;
         assert_eq!((take(0), take(1_499), take(1_500)), (false, false, true));
     }
 

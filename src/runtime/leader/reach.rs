@@ -19,30 +19,19 @@ pub struct QuorumReachability {
     pub is_wanted: bool,
 }
 
-/// The last observation of each quorum.
+/// The last observation of each quorum, and the time since which `is_reached` has its value.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reach(BTreeMap<String, QuorumState>);
-
-/// The last observation of a quorum. [`Reach::observe`] makes it.
-#[derive(Clone, Copy, Debug)]
-struct QuorumState {
-    is_reached: bool,
-    is_wanted: bool,
-    /// The time since which `is_reached` has this value.
-    since: Boottime,
-}
+pub(super) struct Reach(BTreeMap<String, (QuorumReachability, Boottime)>);
 
 impl Reach {
     /// Observes all quorums.
     pub(super) fn observe(&mut self, reachability: Vec<QuorumReachability>, now: Boottime) {
         let mut previous = std::mem::take(&mut self.0);
-        self.0 = reachability
-            .into_iter()
-            .map(|QuorumReachability { quorum, is_reached, is_wanted }| {
-                let same = previous.remove(&quorum).filter(|state| state.is_reached == is_reached);
-                (quorum, QuorumState { is_reached, is_wanted, since: same.map_or(now, |state| state.since) })
-            })
-            .collect();
+        for state in reachability {
+            let same = previous.remove(&state.quorum).filter(|(before, _)| before.is_reached == state.is_reached);
+            let since = same.map_or(now, |(_, since)| since);
+            self.0.insert(state.quorum.clone(), (state, since));
+        }
     }
 
     /// Whether the quorum exists, is not being deleted, and the operator serves it.
@@ -52,13 +41,14 @@ impl Reach {
 
     /// Whether the quorum has been reached for at least [`STEADY`].
     pub(super) fn is_steady(&self, quorum: &str, now: Boottime) -> bool {
-        self.0.get(quorum).is_some_and(|state| state.is_reached && now.since(state.since) >= STEADY)
+        self.0.get(quorum).is_some_and(|(state, since)| state.is_reached && now.since(*since) >= STEADY)
     }
 
     /// A quorum with locks or running members that has not been reached for at least [`STEADY`].
     pub(super) fn missing(&self, now: Boottime) -> Option<&str> {
-        let is_missing = |state: &QuorumState| !state.is_reached && state.is_wanted && now.since(state.since) >= STEADY;
-        self.0.iter().find(|(_, state)| is_missing(state)).map(|(quorum, _)| quorum.as_str())
+        let mut states = self.0.values();
+        let is_missing = |state: &QuorumReachability| !state.is_reached && state.is_wanted;
+        states.find(|(state, since)| is_missing(state) && now.since(*since) >= STEADY).map(|(state, _)| &*state.quorum)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub struct Term {
     pub epoch: i64,
     /// Cancelled when the term ends.
     pub over: CancellationToken,
-    /// The end of the leadership, in nanoseconds of the boot-time clock.
-    until: Arc<AtomicU64>,
+    /// The end of the leadership.
+    until: Arc<Mutex<Boottime>>,
     outdated: Arc<SetOnce<i64>>,
     wishes: Arc<Wishes>,
 }
@@ -49,7 +49,7 @@ impl Term {
         Self {
             epoch,
             over: CancellationToken::new(),
-            until: Arc::new(AtomicU64::new(u64::MAX)),
+            until: Arc::new(Mutex::new(Boottime::new(Duration::from_nanos(u64::MAX)))),
             outdated: Arc::default(),
             wishes: Arc::default(),
         }
@@ -57,12 +57,11 @@ impl Term {
 
     /// The end of the leadership.
     pub(super) fn until(&self) -> Boottime {
-        Boottime::new(Duration::from_nanos(self.until.load(Ordering::Acquire)))
+        *self.until.lock()
     }
 
     pub(super) fn last_until(&self, until: Boottime) {
-        let nanos = u64::try_from(until.since_boot().as_nanos()).unwrap_or(u64::MAX);
-        self.until.store(nanos, Ordering::Release);
+        *self.until.lock() = until;
     }
 
     /// Runs a future while the term lasts, and returns `None` if the term ended first.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::http::{Method, Request, Response};
-use kube::Client;
 use kube::client::Body;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -135,7 +135,9 @@ impl Replica {
         let (way, reachability, shutdown) = (Arc::default(), Arc::default(), CancellationToken::new());
         let refuses = Arc::default();
         let client = server.client(Arc::clone(&way));
-        let (candidacy, leadership) = Candidacy::new(client, "redlock-system", "lease", name, Arc::new(clock));
+        let leases = Api::namespaced(client, "redlock-system");
+        let candidacy = Candidacy::new(leases, "lease", name, Arc::new(clock));
+        let leadership = candidacy.leadership();
         let around = Around { refuses: Arc::clone(&refuses), reachability: Arc::clone(&reachability), clock };
         tokio::spawn(candidacy.run(shutdown.clone(), around));
         let replica = Self { leadership, way, reachability, refuses, shutdown };
