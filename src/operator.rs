@@ -70,11 +70,11 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     let api_server = std::env::var("KUBERNETES_SERVICE_HOST").ok();
     let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(outward(&args, api_server.as_deref())) };
     let operator = Operator::new(args, client, lease_client, machine);
-    let serving = http::serve(listen, operator.face(), CancellationToken::new());
-    let mut face = AbortOnDropHandle::new(tokio::spawn(serving));
+    let (health, leadership) = (operator.health.subscribe(), operator.candidacy.leadership());
+    let serving = http::serve(listen, operator.context.clone(), health, leadership);
     tokio::select! {
         result = operator.work(terminated) => result,
-        served = &mut face => served?.context("failed to serve HTTP"),
+        served = serving => served.context("failed to serve HTTP"),
     }
 }
 
@@ -120,7 +120,6 @@ pub struct Operator {
     context: Context,
     follow_caches: BoxFuture<'static, ()>,
     candidacy: Candidacy,
-    leadership: watch::Receiver<Option<Term>>,
     health: watch::Sender<Health>,
 }
 
@@ -132,20 +131,14 @@ impl Operator {
         let (context, follow_caches) = Context::new(client, replica, machine);
         let leases = Api::namespaced(context.server_time.observe(lease_client), &args.namespace);
         let candidacy = Candidacy::new(leases, &args.lease, &args.pod_name, context.clock.clone());
-        let leadership = candidacy.leadership();
         let health = watch::channel(Health { synced: false, heartbeat: context.clock.boottime() }).0;
-        Self { args, context, follow_caches: follow_caches.boxed(), candidacy, leadership, health }
-    }
-
-    /// The state that its HTTP server reports.
-    pub fn face(&self) -> http::Face {
-        let (context, leadership) = (self.context.clone(), self.leadership.clone());
-        http::Face { health: self.health.subscribe(), context, leadership }
+        Self { args, context, follow_caches: follow_caches.boxed(), candidacy, health }
     }
 
     /// Works until `terminated`, then hands over and ends.
     pub async fn work(self, terminated: CancellationToken) -> anyhow::Result<()> {
-        let Self { args, context, follow_caches, candidacy, leadership, health } = self;
+        let Self { args, context, follow_caches, candidacy, health } = self;
+        let leadership = candidacy.leadership();
         let mut tasks = JoinSet::new();
         tasks.spawn(essential("caches", follow_caches));
         let (filled, filled_seen) = watch::channel(false);

@@ -13,7 +13,6 @@ use axum::routing::get;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use self::limits::Limits;
 use crate::runtime::context::Context;
@@ -41,27 +40,21 @@ pub struct Health {
     pub heartbeat: Boottime,
 }
 
-/// Sources of the endpoints.
-#[derive(Clone)]
-pub struct Face {
-    /// The main loop's health.
-    pub health: watch::Receiver<Health>,
-    /// Caches and metrics.
-    pub context: Context,
-    /// Whether this replica leads.
-    pub leadership: watch::Receiver<Option<Term>>,
-}
-
-/// Serves `/healthz`, `/readyz` and `/metrics` until `stop`.
-pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> std::io::Result<()> {
+/// Serves `/healthz`, `/readyz` and `/metrics` until dropped.
+pub async fn serve(
+    address: SocketAddr,
+    context: Context,
+    health: watch::Receiver<Health>,
+    leadership: watch::Receiver<Option<Term>>,
+) -> std::io::Result<()> {
     let listener = listen(address).await?;
-    let (alive, ready, clock) = (face.health.clone(), face.health.clone(), face.context.clock.clone());
-    let text = Arc::new(Mutex::new(None));
+    let (ready, clock, text) = (health.clone(), context.clock.clone(), Text::default());
+    let metrics = move |asked| metrics(&context, leadership.borrow().is_some(), &text, &asked);
     let app = Router::new()
-        .route("/healthz", get(move || std::future::ready(healthz(*alive.borrow(), clock.boottime()))))
+        .route("/healthz", get(move || std::future::ready(healthz(*health.borrow(), clock.boottime()))))
         .route("/readyz", get(move || std::future::ready(readyz(*ready.borrow()))))
-        .route("/metrics", get(move |asked: HeaderMap| std::future::ready(metrics(&face, &text, &asked))));
-    limits::serve(listener, app, Limits::default(), stop).await;
+        .route("/metrics", get(move |asked: HeaderMap| std::future::ready(metrics(asked))));
+    limits::serve(listener, app, Limits::default()).await;
     Ok(())
 }
 
@@ -78,11 +71,15 @@ async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// The last text of metrics and its time.
-type Text = Mutex<Option<(Boottime, String)>>;
+type Text = Arc<Mutex<Option<(Boottime, String)>>>;
 
-fn metrics(face: &Face, text: &Text, asked: &HeaderMap) -> ([(HeaderName, &'static str); 1], String) {
-    let write = || face.context.metrics_text(face.leadership.borrow().is_some());
-    let text = recent(text, face.context.clock.boottime(), write);
+fn metrics(
+    context: &Context,
+    leads: bool,
+    text: &Text,
+    asked: &HeaderMap,
+) -> ([(HeaderName, &'static str); 1], String) {
+    let text = recent(text, context.clock.boottime(), || context.metrics_text(leads));
     match wants_open_metrics(asked.get(ACCEPT).and_then(|accept| accept.to_str().ok())) {
         true => ([(CONTENT_TYPE, OPEN_METRICS)], text),
         false => ([(CONTENT_TYPE, CLASSIC)], classic(&text)),
@@ -101,22 +98,18 @@ fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String 
 ///
 /// Empty caches are no reason to fail. The next process would use the same API server, and this one perhaps renews locks.
 fn healthz(health: Health, now: Boottime) -> (StatusCode, &'static str) {
-    if now.since(health.heartbeat) > STUCK_AFTER {
-        (StatusCode::SERVICE_UNAVAILABLE, "the main loop is stuck\n")
-    } else {
-        (StatusCode::OK, "ok\n")
-    }
+    ok_or(now.since(health.heartbeat) <= STUCK_AFTER, "the main loop is stuck\n")
 }
 
 fn readyz(health: Health) -> (StatusCode, &'static str) {
-    if health.synced {
-        (StatusCode::OK, "ok\n")
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not ready: the caches are not filled (is the API server reachable? redlock_watch_errors_total names kinds), validities of held locks are not known yet, or the default quorum has never had a majority of admitted members\n",
-        )
-    }
+    ok_or(
+        health.synced,
+        "not ready: the caches are not filled (is the API server reachable? redlock_watch_errors_total names kinds), validities of held locks are not known yet, or the default quorum has never had a majority of admitted members\n",
+    )
+}
+
+fn ok_or(is_ok: bool, failure: &'static str) -> (StatusCode, &'static str) {
+    if is_ok { (StatusCode::OK, "ok\n") } else { (StatusCode::SERVICE_UNAVAILABLE, failure) }
 }
 
 #[cfg(test)]
