@@ -9,10 +9,9 @@ use redlock_cli::change::release;
 use redlock_cli::hold::{acquire, hold_command};
 use redlock_cli::lock_check::{self, LockCheckArgs};
 use redlock_cli::{self as cli, UserCommand, agent, run};
-use redlock_operator::api;
 use redlock_operator::operator::args::OperatorArgs;
 use redlock_operator::operator::uninstall::{self, UninstallArgs};
-use redlock_operator::operator::{self};
+use redlock_operator::{api, operator};
 
 // With the C library's allocator the leader keeps 50 % more memory after a peak of thousands of locks.
 #[global_allocator]

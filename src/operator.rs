@@ -30,17 +30,15 @@ use self::args::OperatorArgs;
 use self::http::Health;
 use self::surroundings::ReplicaReachability;
 use crate::api::DistributedLock;
-use crate::job;
 use crate::lock::replica::hold_table::Holds;
 use crate::lock::replica::renewal::Renewal;
-use crate::lock::{self};
 use crate::quorum::session::Sessions;
-use crate::quorum::{self};
 use crate::redis_member::{Machine, Outward, network};
 use crate::runtime::context::{Context, Replica};
 use crate::runtime::leader::{Candidacy, Term};
 use crate::runtime::panics::essential;
 use crate::time::SystemClock;
+use crate::{job, lock, quorum};
 
 /// How long a stopping replica renews locks while no other replica leads.
 ///
@@ -61,7 +59,7 @@ fn outward(args: &OperatorArgs, api_server: Option<&str>) -> Outward {
 /// Runs one replica until SIGTERM or SIGINT.
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
-    log_start(&args);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), ?args, "redlock-operator starts");
     let client = api_client::client().await?;
     // A separate client, because the renewal of the Lease must not wait for the writes of many locks.
     let lease_client = api_client::client().await?;
@@ -76,25 +74,6 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         result = operator.work(terminated) => result,
         served = serving => served.context("failed to serve HTTP"),
     }
-}
-
-/// Logs the version and the arguments of this operator.
-fn log_start(args: &OperatorArgs) {
-    let OperatorArgs { scopes, jobs, lease_gate, lock_metrics, .. } = args;
-    let list = |names: &[String]| names.join(",");
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        installation = scopes.installation,
-        operator = format!("{}/{}", args.namespace, args.lease),
-        replica = args.pod_name,
-        watch_namespaces = list(&scopes.watch_namespaces),
-        quorum_namespaces = list(&scopes.quorum_namespaces),
-        leave_out_namespaces = list(&scopes.leave_out_namespaces),
-        jobs,
-        lease_gate,
-        lock_metrics,
-        "redlock-operator starts"
-    );
 }
 
 /// A token that SIGTERM and SIGINT cancel, on Windows Ctrl-C.
@@ -131,7 +110,7 @@ impl Operator {
         let (context, follow_caches) = Context::new(client, replica, machine);
         let leases = Api::namespaced(context.server_time.observe(lease_client), &args.namespace);
         let candidacy = Candidacy::new(leases, &args.lease, &args.pod_name, context.clock.clone());
-        let health = watch::channel(Health { synced: false, heartbeat: context.clock.boottime() }).0;
+        let health = watch::Sender::new(Health { synced: false, heartbeat: context.clock.boottime() });
         Self { args, context, follow_caches: follow_caches.boxed(), candidacy, health }
     }
 
@@ -141,22 +120,19 @@ impl Operator {
         let leadership = candidacy.leadership();
         let mut tasks = JoinSet::new();
         tasks.spawn(essential("caches", follow_caches));
-        let (filled, filled_seen) = watch::channel(false);
-        tasks.spawn(essential("heartbeat", heartbeat(context.clone(), health, filled_seen)));
+        tasks.spawn(essential("heartbeat", heartbeat(context.clone(), health.clone())));
         tokio::select! {
-            ended = tasks.join_next() => return Err(ended_early(ended)),
+            Some(ended) = tasks.join_next() => return Err(ended_early(ended)),
             () = context.synced() => {}
             () = terminated.cancelled() => return Ok(()),
         }
         let (locks, quorums) = (context.locks.all().len(), context.quorums.all().len());
         tracing::info!(locks, quorums, "the caches are filled");
         let stop = CancellationToken::new();
-        let Keeping { sessions, holds } = keep(&context, &leadership, &stop, &mut tasks);
-        let (watched, told, leads) = (context.clone(), args.clone(), leadership.clone());
-        let _ready = AbortOnDropHandle::new(tokio::spawn(async move {
-            readiness::default_quorum_has_voted(&watched, &told, &leads).await;
-            filled.send_replace(true);
-        }));
+        let (sessions, holds) = keep(&context, &leadership, &stop, &mut tasks);
+        let has_voted = readiness::default_quorum_has_voted(context.clone(), args.clone(), leadership.clone());
+        let ready = has_voted.map(move |()| health.send_modify(|health| health.synced = true));
+        let _ready = AbortOnDropHandle::new(tokio::spawn(ready));
         let leading = lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone());
         let leading = tasks.spawn(essential("leader", leading));
         let around = ReplicaReachability { context: context.clone(), sessions };
@@ -165,8 +141,8 @@ impl Operator {
 
         let ended = tokio::select! {
             () = terminated.cancelled() => None,
-            ended = tasks.join_next() => Some(ended_early(ended)),
-            ended = &mut campaign => return Err(ended_early(Some(ended))),
+            Some(ended) = tasks.join_next() => Some(ended_early(ended)),
+            ended = &mut campaign => return Err(ended_early(ended)),
         };
         if ended.is_none() {
             tracing::info!("stopping: handing over, held locks are not released");
@@ -186,29 +162,19 @@ impl Operator {
 }
 
 /// The error for an essential task that has ended.
-fn ended_early(ended: Option<Result<String, JoinError>>) -> anyhow::Error {
-    match ended {
-        Some(Ok(why)) => anyhow::anyhow!(why),
-        Some(Err(error)) => anyhow::anyhow!(error),
-        None => anyhow::anyhow!("all tasks have ended"),
-    }
-}
-
-/// The tasks that renew locks, on every replica.
-pub struct Keeping {
-    /// Connections to all quorums.
-    pub sessions: Sessions,
-    /// The holds that this replica renews.
-    pub holds: Arc<Holds>,
+fn ended_early(ended: Result<String, JoinError>) -> anyhow::Error {
+    ended.map_or_else(anyhow::Error::from, anyhow::Error::msg)
 }
 
 /// Starts the tasks that renew locks, on every replica. The caches must be filled.
+///
+/// Returns the connections to all quorums, and the holds that this replica renews.
 pub fn keep(
     context: &Context,
     leadership: &watch::Receiver<Option<Term>>,
     stop: &CancellationToken,
     tasks: &mut JoinSet<String>,
-) -> Keeping {
+) -> (Sessions, Arc<Holds>) {
     let (sessions, follow_caches) = Sessions::start(context.clone());
     tasks.spawn(essential("quorums", follow_caches));
     let holds = Arc::new(Holds::default());
@@ -221,12 +187,10 @@ pub fn keep(
         queue: lock::replica::renewal::queue(),
     };
     tasks.spawn(essential("renewal", renewal.run(stop.clone())));
-    tasks.spawn(essential(
-        "published holds",
-        lock::replica::adopt::follow(context.clone(), sessions.clone(), holds.clone()),
-    ));
+    let adoption = lock::replica::adopt::follow(context.clone(), sessions.clone(), holds.clone());
+    tasks.spawn(essential("published holds", adoption));
     tasks.spawn(essential("node watch", context.clone().watch_nodes()));
-    Keeping { sessions, holds }
+    (sessions, holds)
 }
 
 /// Runs the controllers whenever this replica leads.
@@ -259,10 +223,7 @@ async fn lead(
 ///
 /// The operator creates it instead of the chart, so that `helm uninstall` does not delete the quorum and its locks.
 async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Term) {
-    let Some(default) = context.replica.settings.default_quorum.as_ref().filter(|_| !args.default_quorum.is_empty())
-    else {
-        return;
-    };
+    let Some(default) = readiness::created_default(context, args) else { return };
     let (client, installation) = (&context.client, &context.replica.settings.installation);
     let creation = async {
         while let Err(error) = quorum::ensure_default_quorum(client, &args.default_quorum, default, installation).await
@@ -274,15 +235,11 @@ async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Te
     term.bound(&*context.clock, creation).await.unwrap_or(());
 }
 
-/// Updates the heartbeat of the main loop, and whether this replica is ready.
-async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: watch::Receiver<bool>) {
+/// Updates the heartbeat of the main loop.
+async fn heartbeat(context: Context, health: watch::Sender<Health>) {
     loop {
-        let synced = *filled.borrow_and_update();
-        health.send_replace(Health { synced, heartbeat: context.clock.boottime() });
-        tokio::select! {
-            Ok(()) = filled.changed() => {}
-            () = tokio::time::sleep(http::HEARTBEAT) => {}
-        }
+        health.send_modify(|health| health.heartbeat = context.clock.boottime());
+        tokio::time::sleep(http::HEARTBEAT).await;
     }
 }
 

@@ -6,13 +6,15 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::args::OperatorArgs;
 use crate::api::RedisQuorum;
 use crate::api::conditions::{QuorumCondition, is_true};
+use crate::api::requests::within;
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
 
@@ -20,22 +22,24 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// Maximum time to read the Lease once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The default quorum, if the leader creates it.
+pub(super) fn created_default<'a>(context: &'a Context, args: &OperatorArgs) -> Option<&'a ObjectRef<RedisQuorum>> {
+    context.replica.settings.default_quorum.as_ref().filter(|_| !args.default_quorum.is_empty())
+}
+
 /// Resolves when the default quorum has voted, on the replica that has to create it: the leader.
 ///
 /// It also resolves when another replica leads.
 pub(super) async fn default_quorum_has_voted(
-    context: &Context,
-    args: &OperatorArgs,
-    leadership: &watch::Receiver<Option<Term>>,
+    context: Context,
+    args: OperatorArgs,
+    leadership: watch::Receiver<Option<Term>>,
 ) {
-    let Some(default) = context.replica.settings.default_quorum.as_ref().filter(|_| !args.default_quorum.is_empty())
-    else {
-        return;
-    };
+    let Some(default) = created_default(&context, &args) else { return };
     let mut first = true;
     while !has_voted(context.quorums.get(default).as_deref(), first) {
         // During an update a replica of the previous version leads. It can have another default quorum, so this replica must not wait for its own.
-        if leadership.borrow().is_none() && another_leads(&context.client, args).await {
+        if leadership.borrow().is_none() && another_leads(&context.client, &args).await {
             return;
         }
         first = false;
@@ -54,10 +58,8 @@ fn has_voted(quorum: Option<&RedisQuorum>, first: bool) -> bool {
 /// Whether the Lease names another replica. Without an answer of the API server in time, it is false.
 pub(super) async fn another_leads(client: &Client, args: &OperatorArgs) -> bool {
     let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
-    let holder = match timeout(REQUEST_TIMEOUT, leases.get_opt(&args.lease)).await {
-        Ok(Ok(lease)) => lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity),
-        _ => None,
-    };
+    let lease = within(REQUEST_TIMEOUT, leases.get_opt(&args.lease)).await.ok().flatten();
+    let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity);
     holder.is_some_and(|holder| !holder.is_empty() && holder != args.pod_name)
 }
 

@@ -9,7 +9,7 @@ use kube::{Config, client::ClientBuilder, runtime::reflector::ObjectRef};
 use redlock_operator::{
     api::RedisQuorum,
     lock::{self, replica::hold_table::Holds},
-    operator::{self, Keeping},
+    operator,
     quorum::{
         model::lists::Lists,
         session::{MemberLink, QuorumSession, Sessions},
@@ -97,7 +97,7 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     let mut tasks = JoinSet::new();
     tasks.spawn(panics::essential("caches", follow_caches));
     context.synced().await;
-    let Keeping { sessions, holds } = operator::keep(&context, &leadership, &CancellationToken::new(), &mut tasks);
+    let (sessions, holds) = operator::keep(&context, &leadership, &CancellationToken::new(), &mut tasks);
     tasks.detach_all();
     let session = poll::until(START_LIMIT, "a session", || async { Ok(sessions.get(&reach.quorum)) }).await?;
     poll::until(START_LIMIT, "a majority of the members", || async { Ok(is_connected(&session).then_some(())) })
