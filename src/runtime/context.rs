@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::cache::Cache;
 use super::fair_queue::FairQueue;
 use super::keys;
-use super::metrics::{Metrics, Objects};
+use super::metrics::Metrics;
 use super::node_watch::{self, NodeWatch};
 use super::settings::Settings;
 use crate::api::requests::EVENT_TIMEOUT;
@@ -208,16 +208,12 @@ impl Context {
 
     /// All metrics as text. Gauges of the caches are computed now.
     pub fn metrics_text(&self, leads: bool) -> String {
-        let metrics = &self.metrics;
-        metrics.record_objects(&Objects {
-            locks: &self.locks.all(),
-            quorums: &self.quorums.all(),
-            pods: &self.pods.all(),
-            default_quorum: self.default_quorum(),
-            now: self.api_now(),
-            leads,
-            per_lock: self.replica.settings.lock_metrics,
-        });
+        let (metrics, locks, quorums, now) = (&self.metrics, self.locks.all(), self.quorums.all(), self.api_now());
+        metrics.record_leader(leads);
+        metrics.record_locks(&locks, self.replica.settings.lock_metrics);
+        metrics.record_quorums(&quorums, now);
+        metrics.record_waiters(&locks, &quorums, self.default_quorum().as_ref(), now);
+        metrics.record_restarts(&self.pods.all());
         metrics.record_watch("DistributedLock", &self.locks);
         metrics.record_watch("RedisQuorum", &self.quorums);
         metrics.record_watch("Pod", &self.pods);

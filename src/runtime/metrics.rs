@@ -3,7 +3,6 @@
 //! Labels are bounded: outcomes, reasons, and members of quorums. No label has the name of a holder. A label has the name of a lock only if
 //! the chart enables that.
 
-mod objects;
 mod process;
 mod snapshot;
 mod text;
@@ -24,7 +23,6 @@ use super::cache::{Cache, Kind};
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, RedisQuorum};
 
-pub use self::objects::Objects;
 pub use self::text::{classic, wants_open_metrics};
 
 /// Names and values of labels.
@@ -181,6 +179,11 @@ fn add_seconds<M: Metric + Clone>(registry: &mut Registry, (name, help): (&str, 
     metric
 }
 
+/// Observes the time between two times in milliseconds.
+fn observe(histogram: &Histogram, from: i64, to: i64) {
+    histogram.observe(Duration::from_millis(u64::try_from(to - from).unwrap_or(0)).as_secs_f64());
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
@@ -224,23 +227,17 @@ impl Metrics {
     pub fn granted(&self, lock: &DistributedLock) {
         let Some(status) = &lock.status else { return };
         let Some(acquired) = status.acquired_at.map(|at| at.as_millis()) else { return };
-        let seconds = |since: i64| Duration::from_millis(u64::try_from(acquired - since).unwrap_or(0)).as_secs_f64();
-        match (&lock.spec.election, status.history.first()) {
-            (Some(_), Some(before)) => self.hand_over.observe(seconds(before.to.as_millis())),
-            (None, None) => {
-                if let Some(created) = &lock.metadata.creation_timestamp {
-                    self.claim_wait.observe(seconds(created.0.as_millisecond()));
-                }
-            }
-            (Some(_), None) | (None, Some(_)) => {}
+        match (&lock.spec.election, status.history.first(), &lock.metadata.creation_timestamp) {
+            (Some(_), Some(before), _) => observe(&self.hand_over, before.to.as_millis(), acquired),
+            (None, None, Some(created)) => observe(&self.claim_wait, created.0.as_millisecond(), acquired),
+            _ => {}
         }
     }
 
     /// Records how long the last hold of a lock lasted.
     pub fn held_until_now(&self, lock: &DistributedLock) {
         if let Some((from, to)) = lock.past().and_then(|past| Some((past.from?, past.to))) {
-            let held = u64::try_from(to.as_millis() - from.as_millis()).unwrap_or(0);
-            self.hold_duration.observe(Duration::from_millis(held).as_secs_f64());
+            observe(&self.hold_duration, from.as_millis(), to.as_millis());
         }
     }
 

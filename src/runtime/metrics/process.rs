@@ -17,24 +17,21 @@ pub(super) struct Process;
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        if let Some(seconds) = cpu_seconds(&fs::read_to_string("/proc/self/stat").unwrap_or_default()) {
-            let counter = ConstCounter::new(seconds);
+        let mut write = |name: &str, help: &str, unit: Option<&Unit>, metric: &dyn EncodeMetric| {
+            metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
+        };
+        let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+        if let Some(seconds) = cpu_seconds(&read("/proc/self/stat")) {
             let help = "Processor time that this process used";
-            let family = encoder.encode_descriptor("process_cpu", help, Some(&Unit::Seconds), counter.metric_type())?;
-            counter.encode(family)?;
+            write("process_cpu", help, Some(&Unit::Seconds), &ConstCounter::new(seconds))?;
         }
-        if let Some(bytes) = resident_bytes(&fs::read_to_string("/proc/self/status").unwrap_or_default()) {
-            let gauge = ConstGauge::new(bytes);
+        if let Some(bytes) = resident_bytes(&read("/proc/self/status")) {
             let help = "Memory of this process that is resident";
-            let name = "process_resident_memory";
-            let family = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), gauge.metric_type())?;
-            gauge.encode(family)?;
+            write("process_resident_memory", help, Some(&Unit::Bytes), &ConstGauge::new(bytes))?;
         }
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            let gauge = ConstGauge::new(i64::try_from(open.count()).unwrap_or(i64::MAX));
-            let family =
-                encoder.encode_descriptor("process_open_fds", "Open file descriptors", None, gauge.metric_type())?;
-            gauge.encode(family)?;
+            let open = i64::try_from(open.count()).unwrap_or(i64::MAX);
+            write("process_open_fds", "Open file descriptors", None, &ConstGauge::new(open))?;
         }
         Ok(())
     }

@@ -3,28 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
-use super::objects::Objects;
 use super::{Metrics, member_labels, quorum_labels};
 use crate::api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition, is_false, is_true};
 use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
+use crate::time::UnixMillis;
 
 impl Metrics {
-    /// Records the state of locks, quorums and pods, and whether this replica leads.
-    pub(in crate::runtime) fn record_objects(&self, objects: &Objects<'_>) {
-        self.leader.set(i64::from(objects.leads));
-        self.record_locks(objects.locks);
-        self.record_quorums(objects.quorums, objects.now.0);
-        self.record_waiters(objects);
-        self.record_restarts(objects);
-        self.lock_held.clear();
-        for lock in objects.locks.iter().filter(|_| objects.per_lock) {
-            let labels = vec![("namespace", lock.namespace().unwrap_or_default()), ("lock", lock.name_any())];
-            self.lock_held.get_or_create(&labels).set(i64::from(lock.is_held()));
-        }
-        if !objects.leads {
+    /// Records whether this replica leads.
+    pub(in crate::runtime) fn record_leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+        if !leads {
             self.certificate_expiry.clear();
         }
     }
@@ -39,9 +31,9 @@ impl Metrics {
     }
 
     /// Records the restarts of members from their pods.
-    fn record_restarts(&self, objects: &Objects<'_>) {
+    pub(in crate::runtime) fn record_restarts(&self, pods: &[Arc<Pod>]) {
         self.member_restarts.clear();
-        for pod in objects.pods {
+        for pod in pods {
             let (Some(quorum), Some(member)) = (pod.labels().get(QUORUM_LABEL), pod.labels().get(MEMBER_LABEL)) else {
                 continue;
             };
@@ -53,22 +45,13 @@ impl Metrics {
         }
     }
 
-    /// Records the longest wait of a lock for each quorum.
-    fn record_waiters(&self, objects: &Objects<'_>) {
-        self.oldest_waiter.clear();
-        for quorum in objects.quorums {
-            self.oldest_waiter.get_or_create(&quorum_labels(&ObjectRef::from_obj(&**quorum))).set(0);
+    /// Records the state of locks, each in a series of its own if `per_lock`.
+    pub(in crate::runtime) fn record_locks(&self, locks: &[Arc<DistributedLock>], per_lock: bool) {
+        self.lock_held.clear();
+        for lock in locks.iter().filter(|_| per_lock) {
+            let labels = vec![("namespace", lock.namespace().unwrap_or_default()), ("lock", lock.name_any())];
+            self.lock_held.get_or_create(&labels).set(i64::from(lock.is_held()));
         }
-        for lock in objects.locks {
-            let (Some(waited), Some(quorum)) = (waits_for(lock, objects.now.0), quorum_of(lock, objects)) else {
-                continue;
-            };
-            let oldest = self.oldest_waiter.get_or_create_owned(&quorum_labels(&quorum));
-            oldest.set(oldest.get().max(waited));
-        }
-    }
-
-    fn record_locks(&self, locks: &[Arc<DistributedLock>]) {
         self.waiting.clear();
         for reason in WAITS {
             self.waiting.get_or_create(&vec![("reason", reason.as_str().to_owned())]).set(0);
@@ -93,7 +76,29 @@ impl Metrics {
         self.without_leader.set(without_leader);
     }
 
-    fn record_quorums(&self, quorums: &[Arc<RedisQuorum>], now: i64) {
+    /// Records the longest wait of a lock for each quorum.
+    pub(in crate::runtime) fn record_waiters(
+        &self,
+        locks: &[Arc<DistributedLock>],
+        quorums: &[Arc<RedisQuorum>],
+        default_quorum: Option<&ObjectRef<RedisQuorum>>,
+        now: UnixMillis,
+    ) {
+        self.oldest_waiter.clear();
+        for quorum in quorums {
+            self.oldest_waiter.get_or_create(&quorum_labels(&ObjectRef::from_obj(&**quorum))).set(0);
+        }
+        for lock in locks {
+            let named = named_quorum(lock);
+            if let (Some(waited), Some(quorum)) = (waits_for(lock, now), named.as_ref().or(default_quorum)) {
+                let oldest = self.oldest_waiter.get_or_create_owned(&quorum_labels(quorum));
+                oldest.set(oldest.get().max(waited));
+            }
+        }
+    }
+
+    /// Records the state of quorums and their members.
+    pub(in crate::runtime) fn record_quorums(&self, quorums: &[Arc<RedisQuorum>], now: UnixMillis) {
         self.member_votes.clear();
         self.member_state.clear();
         self.fence_remaining.clear();
@@ -111,7 +116,7 @@ impl Metrics {
                 self.votes_needed.get_or_create(&labels).set(i64::from(status.quorum.unwrap_or(0)));
             }
             for member in quorum.members() {
-                let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
+                let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now.0).max(0));
                 let mut labels = member_labels(&reference, &member.name);
                 self.member_votes.get_or_create(&labels).set(i64::from(member.state == MemberState::Admitted));
                 self.fence_remaining.get_or_create(&labels).set(left.saturating_add(999) / 1_000);
@@ -134,35 +139,30 @@ const WAITS: [HeldReason; 8] = [
     HeldReason::Pending,
 ];
 
-/// The quorum that a lock names, or the default.
-fn quorum_of(lock: &DistributedLock, objects: &Objects<'_>) -> Option<ObjectRef<RedisQuorum>> {
-    let home = lock.namespace().unwrap_or_default();
-    let named = lock.spec.quorum_ref.as_ref();
-    let named = named.map(|named| ObjectRef::new(&named.name).within(named.namespace.as_deref().unwrap_or(&home)));
-    named.or_else(|| objects.default_quorum.clone())
+/// The quorum that a lock names.
+fn named_quorum(lock: &DistributedLock) -> Option<ObjectRef<RedisQuorum>> {
+    let (named, home) = (lock.spec.quorum_ref.as_ref()?, lock.namespace().unwrap_or_default());
+    Some(ObjectRef::new(&named.name).within(named.namespace.as_deref().unwrap_or(&home)))
 }
 
 /// Seconds for which a lock has waited for its quorum.
 ///
 /// It is `None` for a lock that waits for a candidate or is not accepted, because such a lock does not wait for the quorum.
-fn waits_for(lock: &DistributedLock, now: i64) -> Option<i64> {
+fn waits_for(lock: &DistributedLock, now: UnixMillis) -> Option<i64> {
     let status = lock.status.as_ref()?;
     let held = find_condition(&status.conditions, LockCondition::Held)?;
     let is_finished = is_true(&status.conditions, LockCondition::Finished);
     let not_for_quorum = [HeldReason::NoCandidate, HeldReason::NotAccepted];
     let mut waits = WAITS.iter().filter(|reason| !not_for_quorum.contains(reason));
     let waits = !is_finished && waits.any(|reason| reason.as_str() == held.reason);
-    waits.then(|| now.saturating_sub(held.last_transition_time.0.as_millisecond()).max(0) / 1_000)
+    waits.then(|| now.0.saturating_sub(held.last_transition_time.0.as_millisecond()).max(0) / 1_000)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use k8s_openapi::api::core::v1::Pod;
-
     use super::*;
-    use crate::time::UnixMillis;
 
     fn lock(status: serde_json::Value) -> Arc<DistributedLock> {
         let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
@@ -208,21 +208,19 @@ mod tests {
     fn locks_and_members_are_counted_as_they_are_now() {
         let metrics = Metrics::default();
         let (locks, quorums, pods) = (locks(), [quorum()], [member_pod()]);
-        let default_quorum = Some(ObjectRef::new("main").within("locks"));
+        let default_quorum = ObjectRef::new("main").within("locks");
         metrics.certificate_expires(&ObjectRef::new("main").within("locks"), Some(7));
         for expires in [Some(7), None] {
             metrics.certificate_expires(&ObjectRef::new("gone").within("locks"), expires);
         }
-        let objects = Objects {
-            locks: &locks,
-            quorums: &quorums,
-            pods: &pods,
-            default_quorum,
-            now: UnixMillis(1_000),
-            leads: true,
-            per_lock: false,
+        let record = |leads: bool, per_lock: bool, now: UnixMillis| {
+            metrics.record_leader(leads);
+            metrics.record_locks(&locks, per_lock);
+            metrics.record_quorums(&quorums, now);
+            metrics.record_waiters(&locks, &quorums, Some(&default_quorum), now);
+            metrics.record_restarts(&pods);
         };
-        metrics.record_objects(&objects);
+        record(true, false, UnixMillis(1_000));
         let text = metrics.text();
         let of_quorum = "{quorum_namespace=\"locks\",quorum=\"main\"";
         assert!(text.contains(&format!("redlock_oldest_waiter_seconds{of_quorum}}} 0")), "{text}");
@@ -247,12 +245,7 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("secret-project"), "no label names a lock");
-        metrics.record_objects(&Objects {
-            per_lock: true,
-            leads: false,
-            now: UnixMillis(1_767_225_605_000),
-            ..objects
-        });
+        record(false, true, UnixMillis(1_767_225_605_000));
         let text = metrics.text();
         assert!(text.contains("redlock_lock_held{namespace=\"shop\",lock=\"secret-project\"}"), "{text}");
         assert!(text.contains(&format!("redlock_oldest_waiter_seconds{of_quorum}}} 5")), "{text}");
@@ -266,7 +259,7 @@ mod tests {
             let available = condition("QuorumAvailable", available, "Disagreement");
             quorum.status.as_mut().unwrap().conditions = vec![serde_json::from_value(available).unwrap()];
             let metrics = Metrics::default();
-            metrics.record_quorums(&[Arc::new(quorum)], 0);
+            metrics.record_quorums(&[Arc::new(quorum)], UnixMillis(0));
             let text = metrics.text();
             let series = "redlock_votes_available{quorum_namespace=\"locks\",quorum=\"main\"}";
             assert!(text.contains(&format!("{series} {votes}")), "{text}");
