@@ -44,19 +44,6 @@ const CONTAINERS: usize = 64;
 /// Labels of other software that the cache always keeps.
 const READ_LABELS: [&str; 3] = [JOB_UID_LABEL, "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"];
 
-const METADATA: [&str; 10] = [
-    "name",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "labels",
-    "annotations",
-    "ownerReferences",
-];
-
 impl Kind for DistributedLock {
     fn slim(lock: &mut Value) {
         bound_metadata(lock);
@@ -106,27 +93,21 @@ impl Kind for Pod {
     /// Fences also read the volumes of members. Statuses quote the reason why a pod does not start.
     fn slim(pod: &mut Value) {
         bound_metadata(pod);
-        keep(pod.get_mut("metadata"), &METADATA);
+        without(pod.get_mut("metadata"), &["finalizers", "generateName"]);
         let is_member = pod.pointer("/metadata/labels").is_some_and(|labels| labels.get(MEMBER_LABEL).is_some());
-        let spec = pod.get_mut("spec").and_then(Value::as_object_mut);
-        if let Some(spec) = spec {
-            spec.retain(|field, _| {
-                matches!(field.as_str(), "nodeName" | "containers" | "initContainers")
-                    || field == "volumes" && is_member
-            });
+        if let Some(spec) = pod.get_mut("spec") {
+            let volumes = if is_member { &["volumes"][..] } else { &[] };
+            keep(Some(&mut *spec), &[&["nodeName", "containers", "initContainers"], volumes].concat());
             for containers in ["containers", "initContainers"] {
-                truncate(spec.get_mut(containers), CONTAINERS);
-                each(spec, containers, &["name"]);
+                first_items(spec, containers, CONTAINERS).iter_mut().for_each(|it| keep(Some(it), &["name"]));
             }
-            each(spec, "volumes", &["name", "secret"]);
+            first_items(spec, "volumes", usize::MAX).iter_mut().for_each(|it| keep(Some(it), &["name", "secret"]));
         }
-        keep(pod.get_mut("status"), &["phase", "podIP", "conditions", "containerStatuses", "initContainerStatuses"]);
-        if let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) {
-            slim_conditions(status.get_mut("conditions"));
+        if let Some(status) = pod.get_mut("status") {
+            keep(Some(&mut *status), &["phase", "podIP", "conditions", "containerStatuses", "initContainerStatuses"]);
+            first_items(status, "conditions", usize::MAX).iter_mut().for_each(slim_condition);
             for containers in ["containerStatuses", "initContainerStatuses"] {
-                truncate(status.get_mut(containers), CONTAINERS);
-                each(status, containers, &["name", "containerID", "ready", "restartCount", "state", "lastState"]);
-                status.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten().for_each(slim_states);
+                first_items(status, containers, CONTAINERS).iter_mut().for_each(slim_container);
             }
         }
     }
@@ -147,24 +128,14 @@ impl Kind for Pod {
     fn last_state(&self) -> Option<Self> {
         let only = |map: &BTreeMap<String, String>, name| Some([(String::from(name), map.get(name)?.clone())].into());
         let node_name = self.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        Some(Self {
-            metadata: ObjectMeta {
-                name: self.metadata.name.clone(),
-                namespace: self.metadata.namespace.clone(),
-                uid: self.metadata.uid.clone(),
-                resource_version: self.metadata.resource_version.clone(),
-                labels: only(self.labels(), JOB_UID_LABEL),
-                annotations: only(self.annotations(), JOB_TOKEN_ANNOTATION),
-                ..ObjectMeta::default()
-            },
-            spec: Some(PodSpec { node_name, ..PodSpec::default() }),
-            status: self.status.as_ref().map(|status| PodStatus {
-                phase: status.phase.clone(),
-                container_statuses: status.container_statuses.clone(),
-                init_container_statuses: status.init_container_statuses.clone(),
-                ..PodStatus::default()
-            }),
-        })
+        let (labels, annotations) = (self.labels(), self.annotations());
+        let (labels, annotations) = (only(labels, JOB_UID_LABEL), only(annotations, JOB_TOKEN_ANNOTATION));
+        let ObjectMeta { name, namespace, uid, resource_version, .. } = self.metadata.clone();
+        let metadata =
+            ObjectMeta { name, namespace, uid, resource_version, labels, annotations, ..ObjectMeta::default() };
+        let spec = Some(PodSpec { node_name, ..PodSpec::default() });
+        let status = self.status.clone().map(|status| PodStatus { conditions: None, pod_ip: None, ..status });
+        Some(Self { metadata, spec, status })
     }
 }
 
@@ -172,13 +143,11 @@ impl Kind for Job {
     /// Keeps only the annotations and the grace period of a Job's pod template.
     fn slim(job: &mut Value) {
         bound_metadata(job);
-        keep(job.get_mut("metadata"), &METADATA);
-        if let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) {
-            spec.retain(|field, _| !matches!(field.as_str(), "podFailurePolicy" | "successPolicy" | "selector"));
-            if let Some(template) = spec.get_mut("template") {
-                bound_metadata(template);
-                keep(template.get_mut("spec"), &["terminationGracePeriodSeconds"]);
-            }
+        without(job.get_mut("metadata"), &["finalizers", "generateName"]);
+        without(job.get_mut("spec"), &["podFailurePolicy", "successPolicy", "selector"]);
+        if let Some(template) = job.pointer_mut("/spec/template") {
+            bound_metadata(template);
+            keep(template.get_mut("spec"), &["terminationGracePeriodSeconds"]);
         }
     }
 }
@@ -218,31 +187,30 @@ fn bound_metadata(object: &mut Value) {
     }
 }
 
-/// Keeps the first items of a list.
-fn truncate(list: Option<&mut Value>, most: usize) {
-    if let Some(list) = list.and_then(Value::as_array_mut) {
-        list.truncate(most);
-    }
+/// The first items of the list in a field. It removes the others.
+fn first_items<'v>(object: &'v mut Value, list: &str, most: usize) -> &'v mut [Value] {
+    let Some(list) = object.get_mut(list).and_then(Value::as_array_mut) else { return &mut [] };
+    list.truncate(most);
+    list
 }
 
 /// Keeps only the text of the scheduler.
-fn slim_conditions(conditions: Option<&mut Value>) {
-    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
-        let is_unscheduled = condition["type"] == "PodScheduled" && condition["status"] == "False";
-        let texts = if is_unscheduled { &["reason", "message"][..] } else { &[] };
-        keep(Some(condition), &[&["type", "status", "lastTransitionTime"], texts].concat());
-        cut_message(condition);
-    }
+fn slim_condition(condition: &mut Value) {
+    let is_unscheduled = condition["type"] == "PodScheduled" && condition["status"] == "False";
+    let texts = if is_unscheduled { &["reason", "message"][..] } else { &[] };
+    keep(Some(&mut *condition), &[&["type", "status", "lastTransitionTime"], texts].concat());
+    cut_message(condition);
 }
 
-fn slim_states(container: &mut Value) {
+fn slim_container(container: &mut Value) {
+    keep(Some(&mut *container), &["name", "containerID", "ready", "restartCount", "state", "lastState"]);
     for state in ["state", "lastState"] {
         let Some(state) = container.get_mut(state) else { continue };
         for kind in ["running", "terminated"] {
             keep(state.get_mut(kind), &["startedAt", "finishedAt", "exitCode", "reason", "containerID"]);
         }
         if let Some(waiting) = state.get_mut("waiting") {
-            keep(Some(waiting), &["reason", "message"]);
+            keep(Some(&mut *waiting), &["reason", "message"]);
             cut_message(waiting);
         }
     }
@@ -262,10 +230,11 @@ fn keep(object: Option<&mut Value>, fields: &[&str]) {
     }
 }
 
-/// Removes all fields except these from the objects in a list.
-fn each(object: &mut Map<String, Value>, list: &str, fields: &[&str]) {
-    let items = object.get_mut(list).and_then(Value::as_array_mut);
-    items.into_iter().flatten().for_each(|item| keep(Some(item), fields));
+/// Removes these fields of an object.
+fn without(object: Option<&mut Value>, fields: &[&str]) {
+    if let Some(object) = object.and_then(Value::as_object_mut) {
+        object.retain(|field, _| !fields.contains(&field.as_str()));
+    }
 }
 
 #[cfg(test)]
