@@ -7,15 +7,15 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::api_client;
 use super::args::Scopes;
+use crate::api::requests::Namespaced;
 use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
 use crate::runtime::cache::{Guarded, Kind};
 use crate::runtime::scope::Scope;
@@ -77,10 +77,7 @@ impl Installation<'_> {
         self.clear().await
     }
 
-    async fn all<K>(&self, scope: Scope) -> anyhow::Result<Vec<Guarded<K>>>
-    where
-        K: Kind + Resource<Scope = NamespaceResourceScope>,
-    {
+    async fn all<K: Kind + Namespaced>(&self, scope: Scope) -> anyhow::Result<Vec<Guarded<K>>> {
         let mut all = Vec::new();
         for (_, api) in scope.apis::<Guarded<K>>(self.client) {
             match api.list(&ListParams::default()).await {
@@ -94,27 +91,34 @@ impl Installation<'_> {
         Ok(all)
     }
 
-    /// The UIDs of the quorums that other operators serve.
+    /// The locks and quorums of this installation.
     ///
-    /// These quorums and the locks on them do not belong to this installation.
-    async fn others(&self) -> anyhow::Result<HashSet<String>> {
+    /// The quorums that other operators serve, and the locks on them, do not belong to it.
+    async fn ours(&self) -> anyhow::Result<(Vec<Guarded<DistributedLock>>, Vec<Guarded<RedisQuorum>>)> {
+        let mut locks = self.all::<DistributedLock>(self.scopes.locks()).await?;
         let quorums = self.all::<RedisQuorum>(self.scopes.quorums()).await?;
-        let of_others = quorums.iter().filter(|quorum| installation(quorum) != self.scopes.installation);
-        Ok(of_others.filter_map(ResourceExt::uid).collect())
+        let is_ours = |quorum: &Guarded<RedisQuorum>| match quorum {
+            Guarded::Read(quorum) => quorum.spec.installation == self.scopes.installation,
+            Guarded::Unreadable(raw) => unreadable_installation(raw) == self.scopes.installation,
+        };
+        let (ours, others): (Vec<_>, Vec<_>) = quorums.into_iter().partition(is_ours);
+        let others: HashSet<_> = others.iter().filter_map(ResourceExt::uid).collect();
+        locks.retain(|lock| held_on(lock).flatten().is_none_or(|quorum| !others.contains(&quorum)));
+        Ok((locks, ours))
     }
 
     async fn refuse_if_held(&self) -> anyhow::Result<()> {
-        let (locks, others) = (self.all::<DistributedLock>(self.scopes.locks()).await?, self.others().await?);
-        let held: Vec<_> = locks
-            .iter()
-            .filter(|lock| held_on(lock).is_some_and(|quorum| quorum.is_none_or(|uid| !others.contains(&uid))))
-            .map(|lock| format!("kubectl delete dlock -n {} {}", lock.namespace().unwrap_or_default(), lock.name_any()))
-            .collect();
+        let (locks, _) = self.ours().await?;
+        let held = locks.iter().filter(|lock| held_on(lock).is_some());
+        let command = |lock: &Guarded<_>| {
+            format!("kubectl delete dlock -n {} {}", lock.namespace().unwrap_or_default(), lock.name_any())
+        };
+        let held: Vec<_> = held.map(command).collect();
         if held.is_empty() {
             return Ok(());
         }
         let more = held.len().saturating_sub(NAMED);
-        let named = held.iter().take(NAMED).cloned().collect::<Vec<_>>().join("\n  ");
+        let named = held[..held.len() - more].join("\n  ");
         let rest = if more > 0 { format!("\n  and {more} more: kubectl get dlock -A") } else { String::new() };
         bail!(
             "{} locks are held, and nothing would renew them without the operator, so nothing was removed. Release them, then run helm uninstall again:\n  {named}{rest}\nThe lock of an election, and of a claim that names a pod, is held until its ttl has passed; kubectl delete waits for that.",
@@ -124,24 +128,17 @@ impl Installation<'_> {
 
     /// Removes our finalizers, which would block the deletion of the objects.
     async fn clear(&self) -> anyhow::Result<()> {
-        let others = self.others().await?;
-        for lock in self.all::<DistributedLock>(self.scopes.locks()).await? {
-            if held_on(&lock).flatten().is_none_or(|quorum| !others.contains(&quorum)) {
-                self.clear_finalizer(&lock, LOCK_FINALIZER).await?;
-            }
+        let (locks, quorums) = self.ours().await?;
+        for lock in &locks {
+            self.clear_finalizer(lock, LOCK_FINALIZER).await?;
         }
-        for quorum in self.all::<RedisQuorum>(self.scopes.quorums()).await? {
-            if quorum.uid().is_none_or(|uid| !others.contains(&uid)) {
-                self.clear_finalizer(&quorum, QUORUM_FINALIZER).await?;
-            }
+        for quorum in &quorums {
+            self.clear_finalizer(quorum, QUORUM_FINALIZER).await?;
         }
         Ok(())
     }
 
-    async fn clear_finalizer<K>(&self, object: &Guarded<K>, ours: &str) -> anyhow::Result<()>
-    where
-        K: Kind + Resource<Scope = NamespaceResourceScope>,
-    {
+    async fn clear_finalizer<K: Kind + Namespaced>(&self, object: &Guarded<K>, ours: &str) -> anyhow::Result<()> {
         let left: Vec<_> = object.finalizers().iter().filter(|finalizer| *finalizer != ours).collect();
         if left.len() == object.finalizers().len() {
             return Ok(());
@@ -153,26 +150,15 @@ impl Installation<'_> {
     }
 }
 
-/// The installation that serves a quorum.
-fn installation(quorum: &Guarded<RedisQuorum>) -> &str {
-    match quorum {
-        Guarded::Read(quorum) => &quorum.spec.installation,
-        Guarded::Unreadable(raw) => unreadable_installation(raw),
-    }
-}
-
 /// Whether a lock is held, and the UID of its quorum, if the status has it.
 ///
 /// The status of an unreadable lock is included.
 fn held_on(lock: &Guarded<DistributedLock>) -> Option<Option<String>> {
     match lock {
-        Guarded::Read(lock) => {
-            let holder = lock.holder()?;
-            Some(holder.quorum.as_ref().map(|quorum| quorum.uid.clone()))
-        }
+        Guarded::Read(lock) => Some(lock.holder()?.quorum.as_ref().map(|quorum| quorum.uid.clone())),
         Guarded::Unreadable(raw) => {
-            let holder = raw.status("holder")?;
-            Some(holder.pointer("/quorum/uid").and_then(|uid| uid.as_str()).map(str::to_owned))
+            let uid = raw.status("holder")?.pointer("/quorum/uid");
+            Some(uid.and_then(|uid| uid.as_str()).map(str::to_owned))
         }
     }
 }

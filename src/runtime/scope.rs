@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
+
+use crate::api::requests::Namespaced;
 
 /// A set of namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +51,7 @@ impl Scope {
     }
 
     /// The APIs of a kind: one for the whole cluster without a namespace, or one for each namespace.
-    pub fn apis<K>(&self, client: &Client) -> Vec<(Option<String>, Api<K>)>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
+    pub fn apis<K: Namespaced>(&self, client: &Client) -> Vec<(Option<String>, Api<K>)> {
         match self {
             Self::AllBut(_) => vec![(None, Api::all(client.clone()))],
             Self::Only(named) => {
@@ -65,12 +63,9 @@ impl Scope {
     /// The selector that excludes namespaces from an answer for the whole cluster.
     #[must_use]
     pub fn fields(&self) -> Option<String> {
-        match self {
-            Self::AllBut(left_out) if !left_out.is_empty() => {
-                Some(left_out.iter().map(|name| format!("metadata.namespace!={name}")).collect::<Vec<_>>().join(","))
-            }
-            _ => None,
-        }
+        let Self::AllBut(left_out) = self else { return None };
+        let fields: Vec<_> = left_out.iter().map(|name| format!("metadata.namespace!={name}")).collect();
+        (!fields.is_empty()).then(|| fields.join(","))
     }
 }
 
