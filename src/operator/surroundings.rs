@@ -19,13 +19,6 @@ pub struct ReplicaReachability {
     pub sessions: Sessions,
 }
 
-impl ReplicaReachability {
-    fn is_ending(&self, namespace: &str) -> bool {
-        let namespace = self.context.namespaces.cluster_named(namespace);
-        namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
-    }
-}
-
 /// Whether a majority of the members has a running process.
 ///
 /// The leader must admit these members, even if locks only wait for them.
@@ -38,10 +31,12 @@ fn runs(quorum: &RedisQuorum) -> bool {
 impl Surroundings for ReplicaReachability {
     /// Omits quorums that are being deleted, because their members stop answering every replica.
     fn reachability(&self) -> Vec<QuorumReachability> {
-        let sessions = self.sessions.all().into_iter().filter(|session| {
-            let quorum = session.quorum();
-            quorum.metadata.deletion_timestamp.is_none() && !self.is_ending(&quorum.namespace().unwrap_or_default())
-        });
+        let is_ending = |quorum: &RedisQuorum| {
+            let namespace = self.context.namespaces.cluster_named(&quorum.namespace().unwrap_or_default());
+            let namespace_ends = namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some());
+            namespace_ends || quorum.metadata.deletion_timestamp.is_some()
+        };
+        let sessions = self.sessions.all().into_iter().filter(|session| !is_ending(&session.quorum()));
         let reachability_of = |session: Arc<QuorumSession>| {
             let is_reached = session.is_reached();
             let is_held = || !self.context.locks.under(&keys::held_on(Some(session.uid()))).is_empty();

@@ -3,7 +3,6 @@
 use std::io::{Write, stderr};
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::args::LogFormat;
 
@@ -18,7 +17,7 @@ pub fn init(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match format {
-        LogFormat::Text => logs.with_ansi(false).with_writer(OneLine(stderr)).try_init(),
+        LogFormat::Text => logs.with_ansi(false).with_writer(|| OneLine(stderr())).try_init(),
         LogFormat::Json => logs.json().try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("failed to start logging: {error}"))
@@ -28,16 +27,7 @@ pub fn init(filter: &str, format: LogFormat) -> anyhow::Result<()> {
 ///
 /// Records contain names of holders, reasons of users and answers of members. With a line break, such a text could imitate a record of the
 /// operator.
-#[derive(Clone, Copy)]
-struct OneLine<M>(M);
-
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
-    type Writer = OneLine<M::Writer>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        OneLine(self.0.make_writer())
-    }
-}
+struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {
     /// Escapes control characters. The formatter writes each record in one call.
@@ -85,7 +75,7 @@ mod tests {
     fn a_record_is_one_line_whatever_people_wrote_into_it() {
         let kept = Kept::default();
         let to = kept.clone();
-        let logs = tracing_subscriber::fmt().with_ansi(false).with_writer(OneLine(move || to.clone())).finish();
+        let logs = tracing_subscriber::fmt().with_ansi(false).with_writer(move || OneLine(to.clone())).finish();
         tracing::subscriber::with_default(logs, || {
             tracing::info!(identity = %"me\n2026-01-01T00:00:00Z  INFO all is well\r", "held");
             tracing::info!("second, ä");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 
@@ -33,7 +33,6 @@ type ReportedObjects = HashMap<(String, String), Boottime>;
 
 /// Reports unreadable objects until the term ends.
 pub(super) async fn report(context: Context, term: Term) {
-    let clock = context.clock.clone();
     let reporting = async {
         let mut reported = ReportedObjects::new();
         loop {
@@ -54,7 +53,7 @@ pub(super) async fn report(context: Context, term: Term) {
             tokio::time::sleep(ROUND).await;
         }
     };
-    term.bound(&*clock, reporting).await.unwrap_or(())
+    term.bound(&*context.clock, reporting).await.unwrap_or(())
 }
 
 async fn report_kind<K: Kind>(context: &Context, cache: &Cache<K>, reported: &mut ReportedObjects, now: Boottime) {
@@ -86,17 +85,12 @@ fn message(raw: &Unreadable) -> String {
 /// Writes the condition into the quorum's status, if it is not there yet.
 async fn write_quorum_condition(context: &Context, raw: &Unreadable) {
     let Some(patch) = quorum_patch(raw, context.api_now()) else { return };
-    let kind = ApiResource::erase::<RedisQuorum>(&());
     let namespace = raw.metadata.namespace.as_deref().unwrap_or_default();
-    let quorums: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), namespace, &kind);
+    let quorums: Api<Guarded<RedisQuorum>> = Api::namespaced(context.client.clone(), namespace);
     let name = raw.metadata.name.as_deref().unwrap_or_default();
     if let Err(error) = request(quorums.patch_status(name, &PatchParams::default(), &Patch::Merge(patch))).await {
-        tracing::debug!(
-            namespace,
-            name,
-            error = &error as &dyn std::error::Error,
-            "no condition says yet that this quorum cannot be read"
-        );
+        let error = &error as &dyn std::error::Error;
+        tracing::debug!(namespace, name, error, "no condition says yet that this quorum cannot be read");
     }
 }
 
@@ -108,14 +102,10 @@ fn quorum_patch(raw: &Unreadable, now: UnixMillis) -> Option<Value> {
     let now = Timestamp::from_millisecond(now.0).unwrap_or_default();
     let (ready, generation) = (QuorumCondition::Ready.as_str(), raw.metadata.generation);
     set_condition(&mut conditions, ready, Status::False, reason, message(raw), (generation, now));
-    let conditions = json!(conditions);
-    if raw.status("conditions") == Some(&conditions) {
-        return None;
-    }
-    let version = &raw.metadata.resource_version;
-    Some(
-        json!({"metadata": {"uid": raw.metadata.uid, "resourceVersion": version}, "status": {"conditions": conditions}}),
-    )
+    let (conditions, metadata) = (json!(conditions), &raw.metadata);
+    let metadata = json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version});
+    let is_new = raw.status("conditions") != Some(&conditions);
+    is_new.then(|| json!({"metadata": metadata, "status": {"conditions": conditions}}))
 }
 
 #[cfg(test)]
