@@ -10,7 +10,6 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
-use tokio::time::timeout;
 
 use super::cache::Cache;
 use super::fair_queue::FairQueue;
@@ -18,7 +17,7 @@ use super::keys;
 use super::metrics::Metrics;
 use super::node_watch::{self, NodeWatch};
 use super::settings::Settings;
-use crate::api::requests::EVENT_TIMEOUT;
+use crate::api::requests::{EVENT_TIMEOUT, within};
 use crate::api::server_time::ServerTime;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::redis_member::{Connect, Machine};
@@ -165,9 +164,8 @@ impl Context {
     /// Whether there is no room for a quorum in its namespace.
     #[must_use]
     pub fn has_no_room(&self, quorum: &RedisQuorum) -> bool {
-        let namespace = || self.quorums.under(&keys::namespace(&quorum.namespace().unwrap_or_default()));
-        let limits = self.replica.settings.limits;
-        limits.quorums != usize::MAX && limits.has_no_room(quorum, &namespace())
+        let namespace = self.quorums.under(&keys::namespace(&quorum.namespace().unwrap_or_default()));
+        self.replica.settings.limits.has_no_room(quorum, &namespace)
     }
 
     /// The clock and the network of this process, for connections.
@@ -228,15 +226,13 @@ impl Context {
     /// Publishes an Event about `object`, and about the object `related`, if there is one.
     ///
     /// A lost Event is only logged, because status and conditions have the same information.
-    pub async fn event<K>(
+    pub async fn event<K: Resource<DynamicType = ()>>(
         &self,
         object: &K,
         (reason, type_): (&str, EventType),
         mut note: String,
         related: Option<ObjectReference>,
-    ) where
-        K: kube::Resource<DynamicType = ()>,
-    {
+    ) {
         while note.len() > LONGEST_NOTE {
             note.pop();
         }
@@ -249,10 +245,8 @@ impl Context {
             EventType::Warning if counts => self.repeated.clone(),
             EventType::Warning | EventType::Normal => Recorder::new(self.client.clone(), self.reporter.clone()),
         };
-        match timeout(EVENT_TIMEOUT, recorder.publish(&event, &object.object_ref(&()))).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, reason, "event not published"),
-            Err(_elapsed) => tracing::debug!(reason, "event not published in time"),
+        if let Err(error) = within(EVENT_TIMEOUT, recorder.publish(&event, &object.object_ref(&()))).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, reason, "event not published");
         }
     }
 }

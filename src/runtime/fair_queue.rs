@@ -106,13 +106,9 @@ struct Waiting<W> {
     is_renewals_turn: bool,
 }
 
-impl<W> Default for Waiting<W> {
-    fn default() -> Self {
-        Self { changes: VecDeque::new(), renewals: BTreeMap::new(), is_renewals_turn: false }
-    }
-}
-
 impl<W> Waiting<W> {
+    const EMPTY: Self = Self { changes: VecDeque::new(), renewals: BTreeMap::new(), is_renewals_turn: false };
+
     fn take_next(&mut self) -> Option<W> {
         let takes_change = !self.changes.is_empty() && (self.renewals.is_empty() || !self.is_renewals_turn);
         self.is_renewals_turn = takes_change;
@@ -126,8 +122,7 @@ impl<W> Waiting<W> {
 
 impl<W> Queue<W> {
     fn new(slots: usize) -> Self {
-        let (used, waiting) = (HashMap::new(), HashMap::new());
-        Self { free: slots, used, turns: VecDeque::new(), waiting, arrivals: 0 }
+        Self { free: slots, used: HashMap::new(), turns: VecDeque::new(), waiting: HashMap::new(), arrivals: 0 }
     }
 
     fn wait(&mut self, namespace: &str, class: Class, waits: W) {
@@ -135,7 +130,7 @@ impl<W> Queue<W> {
             self.turns.push_back(namespace.to_owned());
         }
         self.arrivals += 1;
-        let waiting = self.waiting.entry(namespace.to_owned()).or_default();
+        let waiting = self.waiting.entry(namespace.to_owned()).or_insert(Waiting::EMPTY);
         match class {
             Class::Change => waiting.changes.push_back(waits),
             Class::Renewal(ends) => drop(waiting.renewals.insert((ends, self.arrivals), waits)),

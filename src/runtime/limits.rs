@@ -35,13 +35,12 @@ impl Limits {
     pub fn has_no_room(&self, quorum: &RedisQuorum, namespace: &[impl AsRef<RedisQuorum>]) -> bool {
         let age =
             |quorum: &RedisQuorum| (quorum.metadata.creation_timestamp.as_ref().map(|it| it.0), quorum.name_any());
-        let members = quorum.members();
         let is_deleting = quorum.metadata.deletion_timestamp.is_some();
-        let has_copies = is_deleting && quorum.status.as_ref().is_some_and(|status| !status.client_copies.is_empty());
-        let has_granted = quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
-        let has_begun = has_copies
-            || has_granted
-            || members.iter().any(|member| member.state != MemberState::Pending || member.run_id.is_some());
+        let has_begun = quorum.status.as_ref().is_some_and(|status| {
+            let mut members = status.members.iter();
+            let has_started = members.any(|member| member.state != MemberState::Pending || member.run_id.is_some());
+            has_started || status.token_floor.is_some() || is_deleting && !status.client_copies.is_empty()
+        });
         let older = || namespace.iter().filter(|other| age(other.as_ref()) < age(quorum)).count();
         !has_begun && namespace.len() > self.quorums && older() >= self.quorums
     }

@@ -8,6 +8,7 @@
 //! frozen, ignores that time. It starts again with its next observation.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -34,16 +35,10 @@ const BLIND: Duration = Duration::from_secs(5);
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
 
 /// The silent and vanished nodes that this replica has observed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct NodeWatch {
     history: Mutex<NodeHistory>,
     changed: watch::Sender<()>,
-}
-
-impl Default for NodeWatch {
-    fn default() -> Self {
-        Self { history: Mutex::default(), changed: watch::channel(()).0 }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -75,9 +70,9 @@ impl NodeWatch {
     /// Updates the state of all nodes.
     ///
     /// An unreadable node has only a name here, and is treated as reporting. `last_answer` is the time of the API server's last answer.
-    pub fn observe<N: AsRef<Node>>(
+    pub fn observe(
         &self,
-        nodes: &[N],
+        nodes: &[Arc<Node>],
         unreadable: &HashSet<String>,
         last_answer: Option<Boottime>,
         now: Boottime,
@@ -93,12 +88,11 @@ impl NodeWatch {
 
 impl NodeHistory {
     /// Returns whether a node became lost, or is no longer lost.
-    fn observe<N: AsRef<Node>>(&mut self, nodes: &[N], unreadable: &HashSet<String>, now: Boottime) -> bool {
+    fn observe(&mut self, nodes: &[Arc<Node>], unreadable: &HashSet<String>, now: Boottime) -> bool {
         if self.last_observation.replace(now).is_none_or(|last| now.since(last) > BLIND) {
             self.restart(now);
         }
-        let present: HashMap<_, _> =
-            nodes.iter().map(|node| (node.as_ref().name_any(), is_silent(node.as_ref()))).collect();
+        let present: HashMap<_, _> = nodes.iter().map(|node| (node.name_any(), is_silent(node))).collect();
         let reporting = present.values().filter(|silent| !**silent).count();
         let most_report = reporting * 2 > present.len();
         self.most_report = most_report.then(|| self.most_report.unwrap_or(now));
@@ -147,8 +141,6 @@ impl NodeState {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
