@@ -56,7 +56,7 @@ use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
 use crate::time::Monotonic;
 use cluster::Cluster;
-use error::{Error, LONGEST_BACKOFF, RESYNC};
+use error::{Error, LONGEST_BACKOFF, RESYNC, Result};
 use memory::Memory;
 use observe::Observer;
 use owned::Owned;
@@ -138,7 +138,7 @@ fn touched<K: Kind>(cache: &Cache<K>) -> impl Stream<Item = Result<K, watcher::E
 }
 
 /// Reconciles one quorum. A panic harms only that quorum.
-async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
+async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action> {
     match leader.term.bound(&*leader.context.clock, caught(handle(quorum, leader.clone()))).await {
         None => Ok(Action::await_change()),
         Some(Ok(handled)) => handled,
@@ -152,7 +152,7 @@ async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Acti
 /// Reconciles one quorum of this installation.
 ///
 /// It ends a deleted quorum, and executes the spec of any other.
-async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
+async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action> {
     let (context, term) = (&leader.context, &leader.term);
     if !context.replica.settings.serves(&quorum) {
         return Ok(Action::await_change());
@@ -187,7 +187,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
 }
 
 /// Executes the spec of a remaining quorum, and returns the pause until the next reconciliation.
-async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<Duration, Error> {
+async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<Duration> {
     let Sources { context, session, cluster, memory, term, .. } = sources;
     let namespace = context.namespaces.cluster_named(&plan.namespace);
     if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
@@ -211,11 +211,7 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<D
 /// Publishes a refusal of the API server that only a user can resolve, and ends this reconciliation.
 ///
 /// No step is possible yet, so no other write of the status would name it.
-async fn unless_refused<T>(
-    sources: &Sources<'_>,
-    (kind, name): (&str, &str),
-    outcome: Result<T, Error>,
-) -> Result<T, Error> {
+async fn unless_refused<T>(sources: &Sources<'_>, (kind, name): (&str, &str), outcome: Result<T>) -> Result<T> {
     let Some(refusal) = outcome.as_ref().err().and_then(Error::refused) else { return outcome };
     let (kind, name, error) = (kind.to_owned(), name.to_owned(), refusal.to_owned());
     let objects = Blocked::Refused { kind, name, error }.to_string();
@@ -227,7 +223,7 @@ async fn unless_refused<T>(
 /// Takes all steps in their order, and returns when they must be taken again.
 ///
 /// Each step observes the quorum after the changes of the step before.
-async fn steps(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+async fn steps(observer: &Observer<'_>) -> Result<Monotonic> {
     let settings = publish::begin(observer).await?;
     let tls = certificates::ensure(observer).await?;
     change::keep_epoch(observer).await?;

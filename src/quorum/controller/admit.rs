@@ -8,7 +8,7 @@
 
 use futures::future::join_all;
 
-use super::error::Error;
+use super::error::{Error, Result};
 use super::fencing::{close_users, write};
 use super::observe::Observer;
 use super::snapshot::MemberSnapshot;
@@ -27,7 +27,7 @@ use crate::redis_member::Observation;
 use crate::redlock::{FencingToken, restored};
 use crate::time::UnixMillis;
 
-pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
+pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<()> {
     let cluster = observer.cluster;
     let Some(process) = &snapshot.process else { return Ok(()) };
     let (session, name, external) = (observer.sources.session, snapshot.name(), snapshot.link.plan().is_external());
@@ -79,11 +79,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
 /// Records an admission in one write.
 ///
 /// The write contains the admission, and a floor above all tokens that the counter of the process can issue.
-async fn record_admission(
-    observer: &Observer<'_>,
-    snapshot: &MemberSnapshot,
-    counter: FencingToken,
-) -> Result<(), Error> {
+async fn record_admission(observer: &Observer<'_>, snapshot: &MemberSnapshot, counter: FencingToken) -> Result<()> {
     let record = snapshot.record.after(FenceStep::Admit, snapshot.process.as_ref(), &snapshot.verdict);
     let external = snapshot.link.plan().is_external();
     let admitted_at = publish::admitted_at(observer.cluster, snapshot);
@@ -113,7 +109,7 @@ async fn open(
     mut admin: AdminSession<'_>,
     counter: FencingToken,
     snapshot: &MemberSnapshot,
-) -> Result<(), Error> {
+) -> Result<()> {
     let rules = observer.plan.open_rules(observer.auth, snapshot.name());
     let Err(error) = admin.open(observer.term.epoch, &rules, counter).await else { return Ok(()) };
     drop(admin);

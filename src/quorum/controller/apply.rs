@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 
 use super::certificates::Tls;
-use super::error::{Error, RESYNC};
+use super::error::{RESYNC, Result};
 use super::memory::{Applied, SECRETS_PERIOD};
 use super::observe::Observer;
 use super::owned::keep;
@@ -18,7 +18,7 @@ use crate::quorum::model::problems::Problem;
 use crate::runtime::cache::{Cache, Kind};
 
 /// Writes every object that the quorum consists of.
-pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied, Error> {
+pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied> {
     let (replica, pods) = (&observer.context.replica, &observer.context.pods);
     let memory = observer.memory;
     let labels = pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
@@ -56,7 +56,7 @@ async fn keep_secrets(
     observer: &Observer<'_>,
     secrets: (Secret, Vec<Secret>),
     transport: &Transport,
-) -> Result<Applied, Error> {
+) -> Result<Applied> {
     let (cluster, memory) = (observer.cluster, &observer.memory.applied);
     let now = cluster.now();
     let remembered = memory.lock().clone().filter(|applied| applied.secrets == secrets);
@@ -82,7 +82,7 @@ async fn keep_secrets(
 }
 
 /// Applies all other objects, and returns the obstacle.
-async fn keep_objects(observer: &Observer<'_>, objects: &Objects) -> Result<Vec<String>, Error> {
+async fn keep_objects(observer: &Observer<'_>, objects: &Objects) -> Result<Vec<String>> {
     // The fields are listed one by one, so that the compiler reports a new field of `Objects` here.
     let Objects { config: _, services, disruption_budget, network_policy, clients: _, stateful_sets } = objects;
     let owned = observer.owned;
@@ -99,7 +99,7 @@ async fn keep_watched<'k, K: Kind + Namespaced + Serialize>(
     observer: &Observer<'_>,
     cache: &Cache<K>,
     objects: impl IntoIterator<Item = &'k K>,
-) -> Result<Vec<String>, Error> {
+) -> Result<Vec<String>> {
     let mut in_the_way = Vec::new();
     for object in objects {
         let live = cache.named(&observer.plan.namespace, &object.name_any());
@@ -109,7 +109,7 @@ async fn keep_watched<'k, K: Kind + Namespaced + Serialize>(
 }
 
 /// Removes the Services that expose members to the outside, except those of the plan.
-async fn hide(observer: &Observer<'_>) -> Result<(), Error> {
+async fn hide(observer: &Observer<'_>) -> Result<()> {
     let plan = observer.plan;
     let wanted = |name: &str| plan.expose.is_some() && plan.members.iter().any(|m| m.external_name() == name);
     for service in observer.owned.services.all() {

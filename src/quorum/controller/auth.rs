@@ -7,7 +7,7 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::error::{Error, LONGEST_BACKOFF};
+use super::error::{Error, LONGEST_BACKOFF, Result};
 use super::memory::AuthWrite;
 use super::owned::write_secret;
 use super::publish;
@@ -26,7 +26,7 @@ use crate::quorum::session::{auth_of, records_loss};
 ///
 /// If they are lost, the status records it, and this reconciliation ends. `missing_since` is the time since which they
 /// have been missing without a copy at this leader.
-pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, Error> {
+pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth> {
     let Sources { session, cluster, memory, .. } = sources;
     let (in_use, now) = (session.auth(), cluster.now());
     let fresh = memory.applied.lock().as_ref().is_some_and(|applied| applied.fresh_for(now).is_some());
@@ -85,13 +85,13 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth, E
 }
 
 /// Publishes why no step is possible without the secrets, and ends this reconciliation.
-async fn refuse(sources: &Sources<'_>, problem: &Problem, pause: Duration) -> Result<Auth, Error> {
+async fn refuse(sources: &Sources<'_>, problem: &Problem, pause: Duration) -> Result<Auth> {
     publish::refuse(sources.cluster, &sources.session.quorum(), problem).await?;
     Err(Error::Later(pause))
 }
 
 /// Creates the auth Secret of a quorum without passwords. A refusal is published, and ends this reconciliation.
-async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth, Error> {
+async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth> {
     match write_secret(sources.cluster, plan, auth_secret(plan, &auth), None).await? {
         Some(objects) => refuse(sources, &Problem::InTheWay { objects }, LONGEST_BACKOFF).await,
         None => Ok(auth),
@@ -101,12 +101,7 @@ async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth, Er
 /// Writes a change of the secrets over the state that it was decided on, and returns the obstacle.
 ///
 /// After a conflict the next reconciliation begins with the new state.
-pub(super) async fn store(
-    sources: &Sources<'_>,
-    plan: &Plan,
-    in_use: &Auth,
-    next: Auth,
-) -> Result<Option<String>, Error> {
+pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, next: Auth) -> Result<Option<String>> {
     let Sources { session, cluster, memory, .. } = sources;
     let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
     let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
@@ -137,7 +132,7 @@ pub(super) async fn store(
 /// Whether members exist that were started with secrets.
 ///
 /// Then new secrets would only exclude the operator from the members.
-async fn has_members(sources: &Sources<'_>, plan: &Plan) -> Result<bool, Error> {
+async fn has_members(sources: &Sources<'_>, plan: &Plan) -> Result<bool> {
     if sources.session.quorum().status.as_ref().is_some_and(|status| status.membership_epoch.is_some()) {
         return Ok(true);
     }

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
-use super::error::{Error, RESYNC};
+use super::error::{RESYNC, Result};
 use super::memory::{Memory, ReadTls, SECRETS_PERIOD};
 use super::observe::{Observed, Observer};
 use super::owned::write_secret;
@@ -54,14 +54,14 @@ impl Tls {
 }
 
 /// Reads or makes the certificate, and adds it to the trusted ones of this replica.
-pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls, Error> {
+pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls> {
     let tls = find(observer).await?;
     observer.context.metrics.certificate_expires(observer.sources.session.reference(), tls.expires);
     observer.memory.certificate.lock().clone_from(&tls.certificate);
     Ok(tls)
 }
 
-async fn find(observer: &Observer<'_>) -> Result<Tls, Error> {
+async fn find(observer: &Observer<'_>) -> Result<Tls> {
     let (session, observed) = (observer.sources.session, &observer.observe());
     let plan = observed.plan;
     // Whether a member's pod uses TLS, or will use it after its creation.
@@ -96,7 +96,7 @@ fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -
 }
 
 /// Returns the last reading if it is fresh, and reads again otherwise.
-async fn read_again(cluster: &Cluster<'_>, observed: &Observed<'_>, memory: &Memory) -> Result<ReadTls, Error> {
+async fn read_again(cluster: &Cluster<'_>, observed: &Observed<'_>, memory: &Memory) -> Result<ReadTls> {
     let (plan, at) = (observed.plan, cluster.now());
     let names = plan.issued_names(&observed.balancer_hosts());
     let of_plan = (plan.tls.clone(), names.clone());
@@ -163,7 +163,7 @@ async fn managed(
     names: &[String],
     secret: Option<&Secret>,
     memory: &Mutex<Authority>,
-) -> Result<Found, Error> {
+) -> Result<Found> {
     let (now, name) = (cluster.api_now().0 / 1000, plan.authority_name());
     let found: Option<Secret> = cluster.get(&plan.namespace, &name).await?;
     if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
@@ -206,7 +206,7 @@ async fn issued(
     names: &[String],
     authority: &Authority,
     found: Option<&Secret>,
-) -> Result<Found, Error> {
+) -> Result<Found> {
     let now = cluster.api_now().0 / 1000;
     if let Some(problem) = found.and_then(|found| in_the_way(found, plan)) {
         return Ok(Err(problem));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::admit::counters_of_others;
 use super::clients::former_users_on_file;
 use super::decide;
-use super::error::{Error, RESYNC};
+use super::error::{Error, RESYNC, Result};
 use super::observe::{Observed, Observer};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
@@ -25,7 +25,7 @@ const RECHECK_AFTER: Duration = Duration::from_secs(1);
 /// Takes the possible steps of a change, and returns when to check it again.
 ///
 /// The memory keeps the failures at members, which explain the wait.
-pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic> {
     let (cluster, failures) = (observer.cluster, &observer.memory.change_failures);
     for _ in 0..STEPS {
         let observed = observer.observe();
@@ -59,7 +59,7 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic, Erro
 /// Raises the membership epoch if the members have users of another one, and withdraws their admissions. Then ends this reconciliation.
 ///
 /// The epoch never falls below the highest one of a member, even if a user edits the status.
-pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<(), Error> {
+pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<()> {
     let observed = observer.observe();
     let states = || observed.links.iter().map(|(_, state)| state);
     let found = states().filter_map(LinkState::highest_epoch).max();
@@ -93,7 +93,7 @@ async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
 /// Writes the beginning of the joint part, after which a lock needs a majority of both lists.
 ///
 /// The step is decided again on the object of the API server. The result is false if the decision differs.
-async fn switch(observer: &Observer<'_>) -> Result<bool, Error> {
+async fn switch(observer: &Observer<'_>) -> Result<bool> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
     if decide::change(&observed) != ChangeStep::Switch {
@@ -109,7 +109,7 @@ async fn switch(observer: &Observer<'_>) -> Result<bool, Error> {
 /// Closes the users of earlier epochs, and returns the failures.
 ///
 /// Each member is closed, confirmed and recorded separately.
-async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result<Vec<String>, Error> {
+async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result<Vec<String>> {
     let on_file = former_users_on_file(observer.cluster, observer.plan).await?;
     let mut failures = Vec::new();
     for name in names {
@@ -142,7 +142,7 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
 /// Ends the joint part. The tokens of the new list begin above every token of the old list.
 ///
 /// Returns the failure, if there was one.
-async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>, Error> {
+async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
     let lists = &observed.plan.lists;

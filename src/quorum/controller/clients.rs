@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::auth;
 use super::cluster::Cluster;
-use super::error::Error;
+use super::error::Result;
 use super::memory::{AuthWrite, Memory};
 use super::observe::{Observed, Observer};
 use super::snapshot::Sources;
@@ -35,11 +35,7 @@ struct Difference {
 ///
 /// This precedes the creation of anything from these secrets. If a grant cannot be stored, a new client gets no grant, and the
 /// plan continues without it.
-pub(super) async fn grant<'p>(
-    sources: &Sources<'_>,
-    plan: &'p Plan,
-    auth: Auth,
-) -> Result<(Auth, Cow<'p, Plan>), Error> {
+pub(super) async fn grant<'p>(sources: &Sources<'_>, plan: &'p Plan, auth: Auth) -> Result<(Auth, Cow<'p, Plan>)> {
     let Some(next) = auth.granting(&plan.clients) else {
         sources.memory.record_auth_refusal(AuthWrite::Grant, None);
         return Ok((auth, Cow::Borrowed(plan)));
@@ -56,7 +52,7 @@ pub(super) async fn grant<'p>(
 }
 
 /// The config Secret, which has the ACL files.
-async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>, Error> {
+async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>> {
     cluster.get(&plan.namespace, &plan.config_name()).await
 }
 
@@ -125,7 +121,7 @@ fn unplanned<'o>(planned: &[UserRule], open: &'o [String], epoch: i64) -> Vec<&'
 ///
 /// Removed clients lose their rights, and changed clients get new ones. The result names the obstacles. While there is an
 /// obstacle, the files must stay unchanged, because they record which users have rights.
-pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>, Error> {
+pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>> {
     let (cluster, plan, auth) = (observer.cluster, observer.plan, observer.auth);
     let Some(config) = config(cluster, plan).await? else { return Ok(Vec::new()) };
     let observed = observer.observe();
@@ -167,10 +163,7 @@ pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>, Error
 }
 
 /// The users of earlier epochs in the ACL files, as rules that close them, by member.
-pub(super) async fn former_users_on_file(
-    cluster: &Cluster<'_>,
-    plan: &Plan,
-) -> Result<HashMap<String, Vec<UserRule>>, Error> {
+pub(super) async fn former_users_on_file(cluster: &Cluster<'_>, plan: &Plan) -> Result<HashMap<String, Vec<UserRule>>> {
     let config = config(cluster, plan).await?.unwrap_or_default();
     let of_member = |member: &MemberPlan| {
         let text = acl_file(&config, member);
@@ -193,7 +186,7 @@ async fn change_on(observed: &Observed<'_>, name: &str, difference: &Difference)
     if changed.is_empty() { Ok(()) } else { admin.open_more(observed.epoch, &changed).await }
 }
 
-async fn delete_secrets_of(cluster: &Cluster<'_>, plan: &Plan, users: &[String]) -> Result<(), Error> {
+async fn delete_secrets_of(cluster: &Cluster<'_>, plan: &Plan, users: &[String]) -> Result<()> {
     for client in users.iter().filter_map(|user| UserRule::client_of(user)) {
         if plan.clients.iter().any(|planned| planned.name == client) {
             continue;

@@ -10,7 +10,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::error::Error;
+use super::error::{Error, Result};
 use crate::api::requests::{self, Namespaced, request};
 use crate::api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::quorum::model::events::QuorumEvent;
@@ -52,17 +52,17 @@ impl<'a> Cluster<'a> {
     }
 
     /// An object, if there is one of this name.
-    pub(super) async fn get<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
+    pub(super) async fn get<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<K>> {
         Ok(request(self.api::<K>(namespace).get_opt(name)).await?)
     }
 
     /// Deletes exactly this object, and returns whether it existed.
-    pub(super) async fn delete<K: Namespaced>(&self, object: &K) -> Result<bool, Error> {
+    pub(super) async fn delete<K: Namespaced>(&self, object: &K) -> Result<bool> {
         Ok(requests::delete(&self.context.client, object).await?)
     }
 
     /// Checks whether the API server would delete exactly this object, and returns whether it exists.
-    pub(super) async fn check_deletion<K: Namespaced>(&self, object: &K) -> Result<bool, Error> {
+    pub(super) async fn check_deletion<K: Namespaced>(&self, object: &K) -> Result<bool> {
         Ok(requests::check_deletion(&self.context.client, object).await?)
     }
 
@@ -96,7 +96,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// The current state of the quorum at the API server.
-    pub(super) async fn read(&self) -> Result<Arc<RedisQuorum>, Error> {
+    pub(super) async fn read(&self) -> Result<Arc<RedisQuorum>> {
         let found = request(self.quorums.get_opt(&self.session.reference().name)).await?;
         let found = found.filter(|quorum| quorum.uid().as_deref() == Some(self.session.uid())).ok_or(Error::Gone)?;
         let found = Arc::new(found);
@@ -109,11 +109,7 @@ impl<'a> Cluster<'a> {
     /// It writes nothing if the object has changed since.
     ///
     /// The leader writes a status in three places: here, in [`super::quota`] for quorums without a session, and in the session for the token floor.
-    pub(super) async fn replace(
-        &self,
-        base: &RedisQuorum,
-        change: impl FnOnce(&mut RedisQuorumStatus),
-    ) -> Result<(), Error> {
+    pub(super) async fn replace(&self, base: &RedisQuorum, change: impl FnOnce(&mut RedisQuorumStatus)) -> Result<()> {
         let mut next = base.clone();
         let status = next.status.get_or_insert_default();
         change(status);
@@ -125,13 +121,13 @@ impl<'a> Cluster<'a> {
     }
 
     /// Adds or removes the finalizer. With it the quorum stays until its members are closed.
-    pub(super) async fn set_finalizer(&self, held: bool) -> Result<(), Error> {
+    pub(super) async fn set_finalizer(&self, held: bool) -> Result<()> {
         let quorum = self.session.quorum();
         let Some(patch) = finalizer_patch(&quorum, held) else { return Ok(()) };
         self.written(self.quorums.patch(&quorum.name_any(), &PatchParams::default(), &patch)).await
     }
 
-    async fn written(&self, call: impl Future<Output = kube::Result<RedisQuorum>>) -> Result<(), Error> {
+    async fn written(&self, call: impl Future<Output = kube::Result<RedisQuorum>>) -> Result<()> {
         match request(call).await.map_err(Error::from) {
             Ok(written) => {
                 self.session.update(Arc::new(written));

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 
 use super::cluster::Cluster;
-use super::error::Error;
+use super::error::{Error, Result};
 use super::observe::Observer;
 use crate::api::requests::request;
 use crate::api::{
@@ -28,7 +28,7 @@ struct Copies {
 /// Keeps copies of clients' Secrets in the clients' own namespaces, and returns the obstacles.
 ///
 /// Copies exist only in the namespaces that the administrator lists.
-pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Result<Vec<String>, Error> {
+pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Result<Vec<String>> {
     let (cluster, plan, observed) = (observer.cluster, observer.plan, observer.observe());
     let exists = |name: &str| observed.namespaces.iter().any(|namespace| is_there(namespace, name));
     let settings = &observer.context.replica.settings;
@@ -58,7 +58,7 @@ pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Resu
 /// Deletes all copies, because they have no owner whose deletion would remove them.
 ///
 /// A copy that an admission policy or webhook protects stays.
-pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<(), Error> {
+pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<()> {
     let copies = sort(plan, &recorded(quorum, plan), |_| false);
     for copy in &copies.stale {
         match delete(cluster, plan, copy).await {
@@ -72,7 +72,7 @@ pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan
     Ok(())
 }
 
-async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPlan) -> Result<Option<String>, Error> {
+async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPlan) -> Result<Option<String>> {
     let (cluster, plan) = (observer.cluster, observer.plan);
     let desired = client_secret(plan, observer.auth, transport, client, &client.namespace);
     let name = desired.name_any();
@@ -92,7 +92,7 @@ async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPl
 ///
 /// If the operator has no right to delete it, the copy stays. In that case the administrator removed the namespace from the list, and
 /// the quorum does not need to wait for the deletion.
-async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result<(), Error> {
+async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result<()> {
     let secret = full_name(plan, copy);
     let deleted = async {
         let found: Option<Secret> = cluster.get(&copy.namespace, &plan.client_secret_name(&copy.client)).await?;

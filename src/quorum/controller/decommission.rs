@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
-use super::error::{Error, RESYNC};
+use super::error::{Error, RESYNC, Result};
 use super::owned::remove;
 use super::settle::raise_epoch;
 use super::snapshot::Sources;
@@ -49,7 +49,7 @@ pub(super) enum Ending {
 }
 
 /// Takes all steps of the deletion that are possible now, and returns the pause until the next check.
-pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration, Error> {
+pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration> {
     let (cluster, quorum) = (sources.cluster, sources.session.quorum());
     if !quorum.finalizers().iter().any(|finalizer| finalizer == QUORUM_FINALIZER) {
         return Ok(RESYNC);
@@ -88,7 +88,7 @@ pub(super) async fn end_member(
     link: &MemberLink,
     plan: Option<&Plan>,
     deleted: bool,
-) -> Result<Ending, Error> {
+) -> Result<Ending> {
     let (cluster, closed) = (sources.cluster, &sources.memory.closed);
     let (name, state, quorum) = (link.name(), link.state(), sources.session.quorum());
     // Without a floor no member was ever admitted, so no promise exists.
@@ -142,12 +142,7 @@ pub(super) async fn end_member(
 /// Withdraws the admission of an external member from the record.
 ///
 /// The operator cannot close or end its process.
-async fn end_external(
-    sources: &Sources<'_>,
-    link: &MemberLink,
-    record: &Record,
-    lingers: bool,
-) -> Result<Ending, Error> {
+async fn end_external(sources: &Sources<'_>, link: &MemberLink, record: &Record, lingers: bool) -> Result<Ending> {
     let (cluster, closed) = (sources.cluster, &sources.memory.closed);
     let (name, quorum, now) = (link.name().as_str(), sources.session.quorum(), cluster.now());
     let delay = effective::current_delay(&quorum);
@@ -178,7 +173,7 @@ pub(super) fn end_of(name: &str) -> String {
 }
 
 /// Whether the member's secrets are lost. Either it refuses the known ones, or there are none.
-async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> Result<bool, Error> {
+async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> Result<bool> {
     if sources.session.auth().is_some() {
         return Ok(is_refused);
     }
@@ -189,7 +184,7 @@ async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> 
 /// Closes a member permanently.
 ///
 /// After a failure it waits until the next attempt, or until there is evidence of the member's end.
-async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<Ending, Error> {
+async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<Ending> {
     let name = link.name();
     Ok(match close(sources, plan, link).await {
         Ok((process, now, until)) => {
@@ -211,7 +206,7 @@ async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -
 }
 
 /// Closes a process. Returns it with the moment of its closing and the end of its promises.
-async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<(String, Monotonic, Monotonic), Error> {
+async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<(String, Monotonic, Monotonic)> {
     let Sources { cluster, term, .. } = sources;
     let (name, delay) = (link.name().as_str(), effective::current_delay(&sources.session.quorum()));
     let (Some(auth), Some(last)) = (sources.session.auth(), link.state().processes.last().cloned()) else {
@@ -235,7 +230,7 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
     Ok((last.run_id.to_string(), now, now + delay))
 }
 
-async fn publish_waits(sources: &Sources<'_>, waits: &[String]) -> Result<(), Error> {
+async fn publish_waits(sources: &Sources<'_>, waits: &[String]) -> Result<()> {
     let (cluster, quorum) = (sources.cluster, sources.session.quorum());
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
     let held = lost_locks(&locks::all(&sources.held_locks(&quorum)));

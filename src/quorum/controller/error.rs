@@ -10,6 +10,9 @@ pub(super) const RESYNC: Duration = Duration::from_secs(60);
 /// The maximum pause, which follows many failures.
 pub(super) const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
+/// The result of a step of the controller.
+pub(super) type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// Why a reconciliation ended early. No error contains a password, key or value.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {

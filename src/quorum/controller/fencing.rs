@@ -1,6 +1,6 @@
 //! A process that must not vote: its record, its users, and its Event.
 
-use super::error::Error;
+use super::error::Result;
 use super::observe::Observer;
 use super::snapshot::MemberSnapshot;
 use crate::api::MilliTime;
@@ -14,7 +14,7 @@ use crate::time::Monotonic;
 /// Closes the users of a process whose record is Fenced.
 ///
 /// The rejoin delay begins when the member confirms it.
-pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
+pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<()> {
     let Some(process) = &snapshot.process else { return Ok(()) };
     let quorum = observer.sources.session.quorum();
     let since = users_since(&quorum, snapshot.name(), &observer.plan.lists);
@@ -23,7 +23,7 @@ pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapsh
 }
 
 /// Writes the record after a step.
-pub(super) async fn write(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: FenceStep) -> Result<(), Error> {
+pub(super) async fn write(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: FenceStep) -> Result<()> {
     let cluster = observer.cluster;
     let next = snapshot.record.after(step, snapshot.process.as_ref(), &snapshot.verdict);
     // A wall-clock time for users. A step without a time leaves the published time unchanged.

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::cluster::Cluster;
-use super::error::Error;
+use super::error::Result;
 use super::memory::{Digest, Kept, KeptObjects};
 use super::snapshot::Sources;
 use crate::api::QUORUM_LABEL;
@@ -70,7 +70,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     plan: &Plan,
     desired: &K,
     live: Option<&K>,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>> {
     let (cluster, kept) = (sources.cluster, &sources.memory.kept);
     let kept_before = kept.lock().get(&key_of(desired)).cloned();
     let wanted = digest(desired);
@@ -107,7 +107,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
 /// Deletes an object of a member, if this quorum owns it.
 ///
 /// Returns whether the object no longer exists. It reads from the API server, because a new watch does not have the object yet.
-pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, name: &str) -> Result<bool, Error> {
+pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, name: &str) -> Result<bool> {
     let Sources { cluster, memory, .. } = sources;
     let found = cluster.get::<K>(&plan.namespace, name).await?;
     let Some(found) = found.filter(|found| is_ours(found, &plan.uid)) else { return Ok(true) };
@@ -149,7 +149,7 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, kept_before: O
 }
 
 /// The refusal of the API server, if only a user can resolve it. Its message names fields, never contents of Secrets.
-fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
+fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String> {
     let refusal = error.refusal(&[403, 422]).map(str::to_owned);
     let (kind, name, error) = (K::kind(&()).into_owned(), name.to_owned(), refusal.ok_or(error)?);
     Ok(Blocked::Refused { kind, name, error }.to_string())
@@ -163,7 +163,7 @@ pub(super) async fn write_secret(
     plan: &Plan,
     mut secret: Secret,
     found: Option<&Secret>,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>> {
     if let Some(found) = found {
         // The type of a Secret cannot be changed.
         secret.type_.clone_from(&found.type_);
@@ -242,6 +242,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+    use crate::quorum::controller::error::Error;
 
     #[test]
     fn a_refused_secret_is_named_and_other_errors_end_the_visit() {

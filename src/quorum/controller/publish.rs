@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::decide;
-use super::error::{Error, RESYNC};
+use super::error::{RESYNC, Result};
 use super::locks::is_any_longer;
 use super::observe::{Observed, Observer, OwnObjects};
 use super::snapshot::MemberSnapshot;
@@ -37,7 +37,7 @@ const ANNOUNCED_WITHIN: i64 = 1_000;
 ///
 /// This is the membership epoch, and the settings that fences must outlast before a replica can use them. The returned time is
 /// when to check settings again that are being lowered.
-pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic> {
     let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
     observer.memory.undeleted.lock().clear();
     let quorum = &observed.quorum;
@@ -59,7 +59,7 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic, Error> {
 /// It is the last write of a reconciliation. Steps before it write only the record on which their next change depends. It
 /// also corrects the times when fenced members can vote. The wait is longer if this leader observed a process later than the
 /// previous leader, or if settings grow.
-pub(super) async fn conclude(observer: &Observer<'_>) -> Result<(), Error> {
+pub(super) async fn conclude(observer: &Observer<'_>) -> Result<()> {
     let (cluster, observed) = (observer.cluster, observer.observe());
     let (overview, now) = (decide::overview(&observed), cluster.api_time());
     let everything = |status: &mut RedisQuorumStatus| {
@@ -73,7 +73,7 @@ pub(super) async fn conclude(observer: &Observer<'_>) -> Result<(), Error> {
 }
 
 /// Publishes that the operator cannot execute the spec of a quorum.
-pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem: &Problem) -> Result<(), Error> {
+pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem: &Problem) -> Result<()> {
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
     let refused = |status: &mut RedisQuorumStatus| {
         status.observed_generation = generation;

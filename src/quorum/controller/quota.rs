@@ -5,7 +5,7 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 
 use super::cluster::finalizer_patch;
-use super::error::{Error, LONGEST_BACKOFF};
+use super::error::{LONGEST_BACKOFF, Result};
 use crate::api::RedisQuorum;
 use crate::api::requests::request;
 use crate::quorum::model::problems::Problem;
@@ -15,7 +15,7 @@ use crate::runtime::context::Context;
 /// Ends a deleted quorum beyond the limit, and publishes the refusal of any other one.
 ///
 /// None of its members has ever started, so nothing on them has to end.
-pub(super) async fn handle(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {
+pub(super) async fn handle(context: &Context, quorum: &RedisQuorum) -> Result<Action> {
     let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &quorum.namespace().unwrap_or_default());
     if quorum.metadata.deletion_timestamp.is_none() {
         return refuse(context, &api, quorum).await;
@@ -27,7 +27,7 @@ pub(super) async fn handle(context: &Context, quorum: &RedisQuorum) -> Result<Ac
 }
 
 /// Publishes the refusal of a quorum, and checks it again later. It creates no objects.
-async fn refuse(context: &Context, api: &Api<RedisQuorum>, quorum: &RedisQuorum) -> Result<Action, Error> {
+async fn refuse(context: &Context, api: &Api<RedisQuorum>, quorum: &RedisQuorum) -> Result<Action> {
     let mut next = quorum.clone();
     let (namespace, limit) = (quorum.namespace().unwrap_or_default(), context.replica.settings.limits.quorums);
     let problem = Problem::TooMany { namespace, limit };

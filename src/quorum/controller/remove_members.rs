@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
 
 use super::decommission::{Ending, end_member, end_of};
-use super::error::{Error, RESYNC};
+use super::error::{RESYNC, Result};
 use super::observe::Observer;
 use super::owned::remove;
 use crate::time::Monotonic;
@@ -20,7 +20,7 @@ const RECHECK_AFTER: Duration = Duration::from_secs(2);
 /// Takes all possible steps for the members that leave, and returns when to check them again.
 ///
 /// They wait for no other member, and no other member waits for them.
-pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic> {
     let (sources, plan, cluster) = (&observer.sources, observer.plan, observer.cluster);
     let (closed, mut wake) = (&observer.memory.closed, cluster.after(RESYNC));
     for link in sources.session.links().iter() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::certificates::{self, Tls};
 use super::decide;
-use super::error::{Error, LONGEST_BACKOFF, RESYNC};
+use super::error::{Error, LONGEST_BACKOFF, RESYNC, Result};
 use super::fencing::{close_users, publish_fenced_event, write};
 use super::memory::Applied;
 use super::observe::Observer;
@@ -21,7 +21,7 @@ use crate::time::Monotonic;
 const LOCKS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Gives members their desired pods and certificates, and returns when to check again.
-pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied) -> Result<Monotonic, Error> {
+pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied) -> Result<Monotonic> {
     let pause = if tls.obstacle().is_none() { roll(observer).await? } else { None };
     let rolled = observer.cluster.after(pause.unwrap_or(RESYNC));
     // The config Secret must contain the trusted authorities before any member serves a certificate of theirs.
@@ -29,7 +29,7 @@ pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied
 }
 
 /// Takes one step of an update, if there is one, and returns the pause before the next one.
-async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
+async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>> {
     let cluster = observer.cluster;
     let step = decide::rollout(&observer.observe());
     let name = match &step {
@@ -76,11 +76,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>, Error> {
 ///
 /// It is `None` if the API server does not delete the pod now, for example because a webhook does not answer. The memory then has its answer
 /// for the status. Such a pod delays no other member.
-pub(super) fn unless_kept(
-    observer: &Observer<'_>,
-    member: &str,
-    deleted: Result<bool, Error>,
-) -> Result<Option<bool>, Error> {
+pub(super) fn unless_kept(observer: &Observer<'_>, member: &str, deleted: Result<bool>) -> Result<Option<bool>> {
     let Err(Error::Request(error)) = &deleted else { return deleted.map(Some) };
     let answer = error.answer();
     tracing::info!(quorum = %observer.sources.session.reference(), member, answer, "the pod is not deleted");
@@ -91,11 +87,7 @@ pub(super) fn unless_kept(
 /// Closes an admitted member before its pod is replaced. As in the fence, the record comes first.
 ///
 /// Returns false if the fence needs another step for it.
-async fn close_for_update(
-    observer: &Observer<'_>,
-    link: &Arc<MemberLink>,
-    quorum: Arc<RedisQuorum>,
-) -> Result<bool, Error> {
+async fn close_for_update(observer: &Observer<'_>, link: &Arc<MemberLink>, quorum: Arc<RedisQuorum>) -> Result<bool> {
     let snapshot = observer.sources.observe(link, quorum).await?;
     if snapshot.step() != FenceStep::Nothing {
         return Ok(false);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::auth;
 use super::decide;
-use super::error::{Error, LONGEST_BACKOFF, RESYNC};
+use super::error::{LONGEST_BACKOFF, RESYNC, Result};
 use super::memory::{AuthWrite, Passwords};
 use super::observe::{Observed, Observer};
 use crate::api::PasswordStage;
@@ -22,12 +22,12 @@ use crate::time::Monotonic;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Takes steps until the rotation must wait, and returns when to check again.
-pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Result<Monotonic, Error> {
+pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Result<Monotonic> {
     let pause = pause_after_steps(observer, files_written).await?;
     Ok(observer.cluster.after(pause.unwrap_or(RESYNC)))
 }
 
-async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Result<Option<Duration>, Error> {
+async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Result<Option<Duration>> {
     let (auth, plan) = (observer.auth, observer.plan);
     // A joint change and a rotation exclude each other. A change becomes joint only after the end of a rotation stage in progress.
     if plan.lists.is_joint() {
@@ -84,7 +84,7 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mut
 /// Writes the Secret, but only over the state on which this was decided.
 ///
 /// Returns the pause before the next step.
-async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Result<Duration, Error> {
+async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Result<Duration> {
     let obstacle = auth::store(&observer.sources, observer.plan, observer.auth, next).await?;
     let is_stored = obstacle.is_none();
     let is_new = observer.memory.record_auth_refusal(AuthWrite::Rotate, obstacle);

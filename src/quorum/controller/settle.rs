@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::cluster::Cluster;
-use super::error::{Error, LONGEST_BACKOFF, RESYNC};
+use super::error::{Error, LONGEST_BACKOFF, RESYNC, Result};
 use super::fencing::{close_users, publish_fenced_event, write};
 use super::observe::Observer;
 use super::rollout::unless_kept;
@@ -30,7 +30,7 @@ const STEPS: usize = 8;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Takes all possible steps for every member, and returns when to check them again without an event.
-pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> {
+pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic> {
     let cluster = observer.cluster;
     let mut wake = cluster.now() + RESYNC;
     for link in observer.sources.links_of(observer.plan) {
@@ -53,7 +53,7 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic, Error> 
 }
 
 /// Takes steps until the member must wait. Returns the latest end of that wait.
-async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>, Error> {
+async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>> {
     let cluster = observer.cluster;
     for _ in 0..STEPS {
         let snapshot = observer.sources.observe(link, observer.sources.session.quorum()).await?;
@@ -83,7 +83,7 @@ async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
 ///
 /// A process with a higher epoch refuses every command of this term. The Lease was perhaps deleted while clocks differed. The
 /// term then ends, and the next term begins above that epoch.
-pub(super) async fn raise_epoch(term: &Term, admin: &mut AdminSession<'_>) -> Result<(), Error> {
+pub(super) async fn raise_epoch(term: &Term, admin: &mut AdminSession<'_>) -> Result<()> {
     let raised = admin.raise_epoch(term.epoch).await;
     if let Err(ActError::Outdated(higher)) = raised
         && term.outdated(higher)
@@ -97,7 +97,7 @@ async fn fence(
     observer: &Observer<'_>,
     snapshot: &MemberSnapshot,
     (reason, rejoin_at, close): (Reason, Option<Monotonic>, bool),
-) -> Result<(), Error> {
+) -> Result<()> {
     let step = FenceStep::WriteFenced { reason, rejoin_at, close };
     // A busy process executes no command.
     let close = close && reason != Reason::Busy;
@@ -112,7 +112,7 @@ async fn fence(
 /// Observes an admitted process again before it is fenced.
 ///
 /// The last observation can be from before its opening.
-async fn is_still_to_be_fenced(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<bool, Error> {
+async fn is_still_to_be_fenced(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<bool> {
     let Some(process) = &snapshot.process else { return Ok(false) };
     snapshot.link.admin_session(&process.run_id).await?.observe().await?;
     let again = observer.sources.observe(&snapshot.link, observer.cluster.read().await?).await?;
@@ -122,7 +122,7 @@ async fn is_still_to_be_fenced(observer: &Observer<'_>, snapshot: &MemberSnapsho
 /// Records later evidence about an admitted process of an external member.
 ///
 /// Possibly its record had not been read before.
-async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result<(), Error> {
+async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result<()> {
     let (recorded, Some(now)) = (snapshot.recorded_memory(), snapshot.memory()) else { return Ok(()) };
     let memory = merged(recorded, now);
     if recorded == Some(&memory) || !snapshot.link.plan().is_external() {
@@ -143,7 +143,7 @@ async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result
 /// no status of its pod will show its container. The pod is deleted by its UID, which excludes a later pod.
 ///
 /// Returns the time of the next attempt, if the API server does not delete the pod.
-async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<Option<Monotonic>, Error> {
+async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<Option<Monotonic>> {
     let Some(process) = snapshot.process.as_ref().or_else(|| snapshot.record.may_be_open()) else { return Ok(None) };
     let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);
     let pod = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid));

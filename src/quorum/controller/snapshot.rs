@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
 
 use super::cluster::Cluster;
-use super::error::Error;
+use super::error::Result;
 use super::locks::{self, HeldLock, HeldVotes};
 use super::memory::Memory;
 use super::restart_turn::{Away, are_back_except};
@@ -79,11 +79,7 @@ impl Sources<'_> {
     /// Observes a member.
     ///
     /// The snapshot also has the verdict on the process that votes, or voted last, in this state of the quorum.
-    pub(super) async fn observe(
-        &self,
-        link: &Arc<MemberLink>,
-        quorum: Arc<RedisQuorum>,
-    ) -> Result<MemberSnapshot, Error> {
+    pub(super) async fn observe(&self, link: &Arc<MemberLink>, quorum: Arc<RedisQuorum>) -> Result<MemberSnapshot> {
         let (now, state, name) = (self.context.clock.monotonic(), link.state(), link.name().as_str());
         let record = record_named(&quorum, name);
         let (reach, process, container_report, verdict) = match link.plan().is_external() {
@@ -138,7 +134,7 @@ impl Sources<'_> {
         record: &Record,
         state: &LinkState,
         now: Monotonic,
-    ) -> Result<(Reach, Option<Process>, ContainerReport, Verdict), Error> {
+    ) -> Result<(Reach, Option<Process>, ContainerReport, Verdict)> {
         let pod = self.pod_of(link, quorum);
         // The link still follows an earlier pod, so its process is not in this one.
         let elsewhere = pod.as_ref().is_some_and(|pod| state.pod_uid.is_some() && state.pod_uid != pod.uid());
@@ -192,7 +188,7 @@ impl Sources<'_> {
         quorum: &RedisQuorum,
         threat: Option<&Process>,
         current: Option<&Pod>,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<Verdict> {
         let Some(process) = threat else { return Ok(Verdict::None) };
         let current = current.filter(|pod| pod.uid().as_deref() == Some(&process.pod_uid));
         let gone_since = current.is_none().then(|| self.session.timers().gone_since(&process.pod_uid));
@@ -217,7 +213,7 @@ impl Sources<'_> {
     }
 
     /// Reads the API server, because a stalled watch would show a node as Ready without end.
-    async fn is_still_ready(&self, node: &str) -> Result<bool, Error> {
+    async fn is_still_ready(&self, node: &str) -> Result<bool> {
         let api: Api<Node> = Api::all(self.context.client.clone());
         let live = request(api.get_opt(node)).await?;
         let transition = live.as_ref().and_then(facts::ready_transition);
