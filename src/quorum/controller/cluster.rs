@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::error::{Error, Result};
-use crate::api::requests::{self, Namespaced, request};
+use crate::api::requests::{self, Namespaced, RequestError, request};
 use crate::api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::session::QuorumSession;
@@ -74,9 +74,7 @@ impl<'a> Cluster<'a> {
         let api: Api<Event> = self.api(namespace);
         let found = request(api.list(&ListParams::default().fields(&fields).limit(MOST_EVENTS))).await;
         let events = found.inspect_err(|error| tracing::debug!(%error, set, "events not read")).ok()?.items;
-        let newest =
-            events.into_iter().max_by_key(|event| event.deprecated_last_timestamp.as_ref().map(|time| time.0))?;
-        newest.note
+        events.into_iter().max_by_key(|event| event.deprecated_last_timestamp.clone())?.note
     }
 
     /// Publishes an Event about the quorum.
@@ -84,12 +82,10 @@ impl<'a> Cluster<'a> {
         tracing::info!(quorum = %self.session.reference(), event = event.means().0, %event, "published an Event");
         let quorum = self.session.quorum();
         let related = match &event {
-            QuorumEvent::Mended { kind, name } => Some(ObjectReference {
-                kind: Some(kind.clone()),
-                name: Some(name.clone()),
-                namespace: quorum.namespace(),
-                ..ObjectReference::default()
-            }),
+            QuorumEvent::Mended { kind, name } => {
+                let (kind, name) = (Some(kind.clone()), Some(name.clone()));
+                Some(ObjectReference { kind, name, namespace: quorum.namespace(), ..ObjectReference::default() })
+            }
             _ => None,
         };
         self.context.event(quorum.as_ref(), event.means(), event.to_string(), related).await;
@@ -128,18 +124,13 @@ impl<'a> Cluster<'a> {
     }
 
     async fn written(&self, call: impl Future<Output = kube::Result<RedisQuorum>>) -> Result<()> {
-        match request(call).await.map_err(Error::from) {
-            Ok(written) => {
-                self.session.update(Arc::new(written));
-                Ok(())
-            }
-            Err(Error::Conflict) => {
-                // The state in memory is old. After a reading, the next attempt starts from the newest state.
-                self.read().await?;
-                Err(Error::Conflict)
-            }
-            Err(error) => Err(error),
+        let written = request(call).await;
+        if matches!(written, Err(RequestError::Conflict)) {
+            // The state in memory is old. After a reading, the next attempt starts from the newest state.
+            self.read().await?;
         }
+        self.session.update(Arc::new(written?));
+        Ok(())
     }
 
     pub(super) fn now(&self) -> Monotonic {

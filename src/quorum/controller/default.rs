@@ -1,12 +1,11 @@
 //! The default quorum, made by the operator from a chart value: so `helm uninstall` cannot take it, and its locks, along.
 
 use anyhow::Context;
-use kube::api::PostParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt};
 
-use crate::api::requests::{RequestError, request};
-use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
+use crate::api::requests::{RequestError, as_operator, request};
+use crate::api::{DEFAULT_QUORUM_ANNOTATION, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
 
 /// Creates the quorum for this installation, if there is none of that name.
 ///
@@ -25,8 +24,7 @@ pub async fn ensure_default_quorum(
         default_quorum(spec_json, name, namespace).context("the specification of the default quorum is not valid")?;
     installation.clone_into(&mut quorum.spec.installation);
     let api: Api<RedisQuorum> = Api::namespaced(client.clone(), namespace);
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match request(api.create(&params, &quorum)).await {
+    match request(api.create(&as_operator(), &quorum)).await {
         Ok(_) => tracing::info!(namespace, name, "created the default quorum"),
         // It exists.
         Err(RequestError::Conflict) => {}

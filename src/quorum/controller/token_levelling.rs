@@ -6,9 +6,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::sleep;
 
-use crate::quorum::model::counters;
-use crate::quorum::model::record::admitted_run_id;
-use crate::quorum::session::{ActError, MemberLink, QuorumSession, Sessions};
+use crate::quorum::model::{counters, record};
+use crate::quorum::session::{MemberLink, QuorumSession, Sessions};
 use crate::redlock::{FencingToken, RunId};
 
 /// The pause between two checks.
@@ -33,26 +32,23 @@ pub(super) async fn run(sessions: Sessions) {
 pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingToken) {
     let (quorum, links) = (session.quorum(), session.links());
     let counters = links.iter().filter_map(|link| {
-        let run_id = admitted_run_id(&quorum, link.name().as_str())?;
-        let observation =
-            link.state().observation().filter(|observation| link.answers() && observation.run_id == run_id).cloned()?;
+        let run_id = record::admitted_run_id(&quorum, link.name().as_str())?;
+        let state = link.state();
+        let observation = state.observation().filter(|observation| link.answers() && observation.run_id == run_id)?;
         Some(((link.clone(), run_id), observation.counter.unwrap_or_default()))
     });
-    let counters: Vec<_> = counters.collect();
-    let (highest, members) = counters::behind(counters, at_least);
-    let raised = members.iter().map(|(link, run_id)| raise(link, run_id, highest));
-    for (outcome, (link, _)) in join_all(raised).await.into_iter().zip(&members) {
-        match outcome {
-            Ok(()) => {
-                tracing::info!(member = %link.name(), counter = %highest, "raised the token counter to that of the other members")
-            }
-            Err(error) => tracing::debug!(member = %link.name(), %error, "token counter not raised yet"),
-        }
-    }
+    let (highest, members) = counters::behind(counters.collect(), at_least);
+    join_all(members.iter().map(|(link, run_id)| raise(link, run_id, highest))).await;
     // The highest counter includes tokens of clients outside the operator, so the floor rises above those as well.
     session.observe_token(highest);
 }
 
-async fn raise(link: &MemberLink, run_id: &RunId, to: FencingToken) -> Result<(), ActError> {
-    link.admin_session(run_id).await?.restore_counter(to).await
+async fn raise(link: &MemberLink, run_id: &RunId, to: FencingToken) {
+    let raised = async { link.admin_session(run_id).await?.restore_counter(to).await };
+    match raised.await {
+        Ok(()) => {
+            tracing::info!(member = %link.name(), counter = %to, "raised the token counter to that of the other members")
+        }
+        Err(error) => tracing::debug!(member = %link.name(), %error, "token counter not raised yet"),
+    }
 }
