@@ -75,11 +75,7 @@ pub(super) async fn conclude(observer: &Observer<'_>) -> Result<()> {
 /// Publishes that the operator cannot execute the spec of a quorum.
 pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem: &Problem) -> Result<()> {
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
-    let refused = |status: &mut RedisQuorumStatus| {
-        status.observed_generation = generation;
-        status::refused(status, problem, (generation, now));
-    };
-    cluster.replace(quorum, refused).await
+    cluster.replace(quorum, |status| status::refused(status, problem, (generation, now))).await
 }
 
 fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observed: &Observed<'_>) {

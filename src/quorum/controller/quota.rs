@@ -1,5 +1,6 @@
 //! Quorums for which there is no room in their namespace.
 
+use jiff::Timestamp;
 use kube::api::{PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
@@ -16,29 +17,22 @@ use crate::runtime::context::Context;
 ///
 /// None of its members has ever started, so nothing on them has to end.
 pub(super) async fn handle(context: &Context, quorum: &RedisQuorum) -> Result<Action> {
-    let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &quorum.namespace().unwrap_or_default());
-    if quorum.metadata.deletion_timestamp.is_none() {
-        return refuse(context, &api, quorum).await;
+    let (name, namespace) = (quorum.name_any(), quorum.namespace().unwrap_or_default());
+    let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &namespace);
+    if quorum.metadata.deletion_timestamp.is_some() {
+        if let Some(patch) = finalizer_patch(quorum, false) {
+            request(api.patch(&name, &PatchParams::default(), &patch)).await?;
+        }
+        return Ok(Action::await_change());
     }
-    if let Some(patch) = finalizer_patch(quorum, false) {
-        request(api.patch(&quorum.name_any(), &PatchParams::default(), &patch)).await?;
-    }
-    Ok(Action::await_change())
-}
-
-/// Publishes the refusal of a quorum, and checks it again later. It creates no objects.
-async fn refuse(context: &Context, api: &Api<RedisQuorum>, quorum: &RedisQuorum) -> Result<Action> {
+    let problem = Problem::TooMany { namespace, limit: context.replica.settings.limits.quorums };
+    let now = Timestamp::from_millisecond(context.api_now().0).unwrap_or_default();
     let mut next = quorum.clone();
-    let (namespace, limit) = (quorum.namespace().unwrap_or_default(), context.replica.settings.limits.quorums);
-    let problem = Problem::TooMany { namespace, limit };
-    let now = jiff::Timestamp::from_millisecond(context.api_now().0).unwrap_or_default();
-    let generation = quorum.metadata.generation;
-    let status = next.status.get_or_insert_default();
-    status.observed_generation = generation;
-    refused(status, &problem, (generation, now));
+    refused(next.status.get_or_insert_default(), &problem, (quorum.metadata.generation, now));
     if next.status != quorum.status {
-        request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;
+        request(api.replace_status(&name, &PostParams::default(), &next)).await?;
     }
+    // There is room when another quorum of the namespace has gone.
     Ok(Action::requeue(LONGEST_BACKOFF))
 }
 
