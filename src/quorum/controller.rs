@@ -50,6 +50,7 @@ use super::model::plan::{self, Plan};
 use super::model::problems::Problem;
 use super::session::Sessions;
 use crate::api::RedisQuorum;
+use crate::api::requests::RequestError;
 use crate::runtime::cache::{Cache, Change, Kind};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
@@ -200,7 +201,7 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<D
     let (auth, plan) = clients::grant(&sources, plan, auth).await?;
     let observer = Observer { sources, context, cluster, term, owned, memory, plan: &plan, auth: &auth };
     let due = steps(&observer).await;
-    if !matches!(due, Err(Error::Conflict | Error::Later(_))) {
+    if !matches!(due, Err(Error::Request(RequestError::Conflict) | Error::Later(_))) {
         // The written records get their conditions even if a later step failed.
         publish::conclude(&observer).await?;
         session.raise_floor_ahead().await?;
@@ -240,7 +241,7 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic> {
 }
 
 fn on_error(quorum: Arc<RedisQuorum>, error: &Error, leader: Arc<Leader>) -> Action {
-    if matches!(error, Error::Conflict) {
+    if matches!(error, Error::Request(RequestError::Conflict)) {
         return Action::requeue(AFTER_CONFLICT);
     }
     leader.context.metrics.count(&leader.context.metrics.reconcile_errors, "quorum");

@@ -44,7 +44,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
     let quorum = cluster.read().await?;
     // Other lists have other users, and a quorum under deletion relies on no further opening.
     if Lists::of(&quorum) != observer.plan.lists || quorum.metadata.deletion_timestamp.is_some() {
-        return Err(Error::Conflict);
+        return Err(Error::CONFLICT);
     }
     let again = observer.sources.observe(&snapshot.link, quorum.clone()).await?;
     let Some(process) = again.process.as_ref().filter(|found| found.run_id == process.run_id) else {

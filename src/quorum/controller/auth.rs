@@ -124,7 +124,7 @@ pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, nex
                 session.set_auth(stored);
             }
             *memory.applied.lock() = None;
-            Err(Error::Conflict)
+            Err(Error::CONFLICT)
         }
     }
 }

@@ -69,7 +69,7 @@ pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<()> {
     });
     let Some(epoch) = lost_epoch(&observed.plan.lists, found, open_users) else { return Ok(()) };
     if !observed.is_of_plan() {
-        return Err(Error::Conflict);
+        return Err(Error::CONFLICT);
     }
     tracing::warn!(quorum = %observed.plan.name, epoch, "the membership epoch in the status is not that of the members");
     let lists = &observed.plan.lists;
@@ -115,7 +115,7 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
     for name in names {
         let observed = observer.observe();
         if !observed.is_of_plan() {
-            return Err(Error::Conflict);
+            return Err(Error::CONFLICT);
         }
         let lists = &observed.plan.lists;
         let mut rules = observed.plan.former_rules(users_since(&observed.quorum, name, lists));

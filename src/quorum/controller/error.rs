@@ -17,9 +17,7 @@ pub(super) type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]
-    Request(RequestError),
-    #[error("the object has changed in the meantime")]
-    Conflict,
+    Request(#[from] RequestError),
     #[error("the quorum was deleted")]
     Gone,
     /// No further step is possible with the state from the beginning of this reconciliation.
@@ -34,20 +32,14 @@ pub(super) enum Error {
 }
 
 impl Error {
+    /// The object has changed since the decision.
+    pub(super) const CONFLICT: Self = Self::Request(RequestError::Conflict);
+
     /// The text of the API server, if it refused a request.
     pub(super) fn refused(&self) -> Option<&str> {
         match self {
             Self::Request(error) => error.refused(),
             _ => None,
-        }
-    }
-}
-
-impl From<RequestError> for Error {
-    fn from(error: RequestError) -> Self {
-        match error {
-            RequestError::Conflict => Self::Conflict,
-            other => Self::Request(other),
         }
     }
 }

@@ -256,7 +256,10 @@ mod tests {
         };
         let named = refused::<Secret>("q-auth", failed(403, "Forbidden")).unwrap();
         assert!(named.contains("q-auth") && named.contains(quota), "{named}");
-        assert!(matches!(refused::<Secret>("q-auth", failed(409, "Conflict")), Err(Error::Conflict)));
+        assert!(matches!(
+            refused::<Secret>("q-auth", failed(409, "Conflict")),
+            Err(Error::Request(RequestError::Conflict))
+        ));
         assert!(refused::<Secret>("q-auth", failed(500, "InternalError")).is_err());
     }
 
