@@ -23,7 +23,6 @@ mod owned;
 mod podless;
 mod publish;
 mod quota;
-mod remove_members;
 mod restart_turn;
 mod rollout;
 mod rotation;
@@ -235,7 +234,7 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic> {
     let passwords = rotation::rotate(observer, applied.config_kept).await?;
     clients::correct_users(observer).await;
     let lists = change::carry_out(observer).await?;
-    let leavers = remove_members::settle(observer).await?;
+    let leavers = decommission::remove_members(observer).await?;
     let dues = [settings, members, observer.cluster.after(applied.due), updates, passwords, lists, leavers];
     Ok(dues.into_iter().fold(podless::ask(observer).await, Monotonic::min))
 }

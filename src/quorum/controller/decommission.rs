@@ -1,43 +1,44 @@
-//! The deletion of a quorum. The leader closes its members, and removes the quorum when all their promises have expired.
-//! The leader creates nothing during that time.
+//! The end of members: of all in a deleted quorum, and of those that are in no list any more. The leader closes them, and removes the
+//! quorum or the member when all promises have expired. In a deleted quorum the leader creates nothing during that time.
 //!
-//! No single member is needed for it. The leader leaves an unreachable member behind when the other members share a member with
+//! No single member is needed for a deletion. The leader leaves an unreachable member behind when the other members share a member with
 //! every majority. Then no grant is possible without them, and every earlier grant has expired.
 
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::ResourceExt;
 
 use super::error::{Error, RESYNC, Result};
-use super::owned::remove;
-use super::settle::raise_epoch;
+use super::observe::Observer;
 use super::snapshot::Sources;
-use super::{copies, locks};
+use super::{copies, locks, owned, publish, settle};
 use crate::api::conditions::{CommonReason, QuorumCondition};
-use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
+use crate::api::{PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::decommission::{EndInput, EndStep, decide_end};
 use crate::fence::external_master::{PREDECESSOR, decide_external_end};
-use crate::fence::{FenceStep, Process, Reach, Reason, Record, Verdict};
+use crate::fence::{FenceStep, Process, Reach, Reason, Verdict};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::Lists;
-use crate::quorum::model::membership::users_since;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::progress::listed_up_to;
 use crate::quorum::model::record::{Stamps, publish_named, record_named};
-use crate::quorum::model::status::refused;
-use crate::quorum::model::{effective, facts, plan};
+use crate::quorum::model::{effective, facts, membership, plan, rollout};
 use crate::quorum::session::{MemberLink, auth_of};
 use crate::redlock::MemberName;
 use crate::time::Monotonic;
 
 /// Maximum number of held locks that the message names.
 const NAMED: usize = 10;
+/// The pause between two checks of a member that leaves.
+///
+/// The controller does not watch the deletion of its objects.
+const RECHECK_AFTER: Duration = Duration::from_secs(2);
 
 /// The progress of a member to its end.
-pub(super) enum Ending {
+enum Ending {
     Ended,
     /// No replica can close it.
     ///
@@ -46,6 +47,16 @@ pub(super) enum Ending {
     Unconfirmed(Option<Monotonic>, String),
     /// It waits until that moment at the latest. The text names the event.
     Waits(Option<Monotonic>, String),
+}
+
+impl Ending {
+    /// The latest moment of the next check.
+    fn until(&self) -> Option<Monotonic> {
+        match self {
+            Self::Ended => None,
+            Self::Unconfirmed(until, _) | Self::Waits(until, _) => *until,
+        }
+    }
 }
 
 /// Takes all steps of the deletion that are possible now, and returns the pause until the next check.
@@ -57,19 +68,19 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration> {
     let plan = plan_of_what_is(&quorum);
     let (mut wake, mut waits, mut ended, mut unconfirmed) = (RESYNC, Vec::new(), Vec::new(), Vec::new());
     for link in sources.session.links().iter() {
-        let (until, list, what) = match end_member(sources, link, plan.as_ref(), true).await? {
-            Ending::Ended => (None, &mut ended, link.name().to_string()),
-            Ending::Unconfirmed(until, what) => (until, &mut unconfirmed, what),
-            Ending::Waits(until, what) => (until, &mut waits, what),
-        };
-        wake = wake.min(until.map_or(RESYNC, |until| until.since(cluster.now())));
-        list.push(what);
+        let ending = end_member(sources, link, plan.as_ref(), true).await?;
+        wake = wake.min(ending.until().map_or(RESYNC, |until| until.since(cluster.now())));
+        match ending {
+            Ending::Ended => ended.push(link.name().to_string()),
+            Ending::Unconfirmed(_, why) => unconfirmed.push(why),
+            Ending::Waits(_, why) => waits.push(why),
+        }
     }
     if !Lists::of(&quorum).meet_every_majority(&ended) {
         waits.append(&mut unconfirmed);
     }
     if !waits.is_empty() {
-        publish_waits(sources, &waits).await?;
+        publish_waits(sources, waits).await?;
         return Ok(wake);
     }
     if let Some(plan) = &plan {
@@ -79,23 +90,50 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration> {
     Ok(RESYNC)
 }
 
+/// Takes all possible steps for the members that are in no list, and returns when to check them again.
+///
+/// They wait for no other member, and no other member waits for them. The leader closes them permanently and then removes their
+/// objects. The status drops a member when all its promises have expired and no process of it can vote.
+pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic> {
+    let (sources, plan, cluster) = (&observer.sources, observer.plan, observer.cluster);
+    let (closed, mut wake) = (&observer.memory.closed, cluster.after(RESYNC));
+    for link in sources.session.links().iter() {
+        let name = link.name().as_str();
+        if plan.member(name).is_some() {
+            // The member was added again before it had left. A later removal starts with its own time.
+            closed.lock().remove(&end_of(name));
+            continue;
+        }
+        let ending = end_member(sources, link, Some(plan), false).await?;
+        // Only its record names these objects, so they are removed before the record. An external master has none.
+        let removed = link.plan().is_external()
+            || (owned::remove::<StatefulSet>(sources, plan, name).await?
+                & owned::remove::<Service>(sources, plan, name).await?);
+        if removed && matches!(ending, Ending::Ended) {
+            cluster
+                .replace(&sources.session.quorum(), |status| status.members.retain(|member| member.name != name))
+                .await?;
+            closed.lock().remove(&end_of(name));
+            tracing::info!(quorum = %sources.session.reference(), member = name, "the member left the quorum");
+            continue;
+        }
+        wake = wake.min(ending.until().unwrap_or_else(|| cluster.after(RECHECK_AFTER)));
+    }
+    Ok(wake)
+}
+
 /// Takes all steps of a member's end that are possible now.
 ///
 /// `plan` is the plan of the quorum, if its specification is valid. With `deleted`, the quorum is under deletion, so no later fence
 /// of it waits for earlier promises.
-pub(super) async fn end_member(
-    sources: &Sources<'_>,
-    link: &MemberLink,
-    plan: Option<&Plan>,
-    deleted: bool,
-) -> Result<Ending> {
-    let (cluster, closed) = (sources.cluster, &sources.memory.closed);
+async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan>, deleted: bool) -> Result<Ending> {
+    let (cluster, timers) = (sources.cluster, sources.session.timers());
     let (name, state, quorum) = (link.name(), link.state(), sources.session.quorum());
     // Without a floor no member was ever admitted, so no promise exists.
     let lingers = deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
     let record = record_named(&quorum, name.as_str());
     if link.plan().is_external() {
-        return end_external(sources, link, &record, lingers).await;
+        return end_external(sources, link, &quorum, lingers).await;
     }
     let pod = sources.pod_of(link, &quorum);
     let reach = state.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), cluster.now());
@@ -103,36 +141,31 @@ pub(super) async fn end_member(
     let verdict = sources.verdict(&quorum, threat, pod.as_deref()).await?;
     let of_process = threat.map(|process| process.run_id.as_str());
     let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
-    let harmless_since = || sources.session.timers().harmless_since(name.as_str(), of_process);
-    let step = decide_end(&EndInput {
-        now: cluster.now(),
-        record: &record,
-        reach: &reach,
-        verdict: &verdict,
-        rejoin_delay: effective::current_delay(&quorum),
-        closed_since: of_process.and_then(|run_id| closed.lock().get(run_id).copied()),
-        harmless_since: (lingers && is_harmless).then(harmless_since),
-    });
+    let closed_since = of_process.and_then(|run_id| sources.memory.closed.lock().get(run_id).copied());
+    let harmless_since = (lingers && is_harmless).then(|| timers.harmless_since(name.as_str(), of_process));
+    let (now, rejoin_delay) = (cluster.now(), effective::current(&quorum).rejoin_delay());
+    let (record, reach, verdict) = (&record, &reach, &verdict);
+    let step = decide_end(&EndInput { now, record, reach, verdict, rejoin_delay, closed_since, harmless_since });
     if matches!(step, EndStep::Close | EndStep::Unconfirmed { .. }) {
-        sources.session.timers().note_threat(name.as_str());
+        timers.note_threat(name.as_str());
     }
     Ok(match step {
         EndStep::Ended => Ending::Ended,
-        EndStep::Wait { until } if is_harmless => {
-            Ending::Waits(Some(until), format!("{name} votes no more, its locks run out"))
+        EndStep::Wait { until } => {
+            let state = if is_harmless { "votes no more" } else { "is closed" };
+            Ending::Waits(Some(until), format!("{name} {state}, its locks run out"))
         }
-        EndStep::Wait { until } => Ending::Waits(Some(until), format!("{name} is closed, its locks run out")),
         EndStep::Unconfirmed { node, until } => {
             let is_refused = state.is_refused_by(pod.as_ref().and_then(|pod| pod.uid()).as_deref());
             if let Some(plan) = plan
                 && is_unclosable(sources, plan, is_refused).await?
             {
                 // No operator can close it, so the leader ends it by the deletion of its StatefulSet.
-                remove::<StatefulSet>(sources, plan, name.as_str()).await?;
+                owned::remove::<StatefulSet>(sources, plan, name.as_str()).await?;
             }
             Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref()))
         }
-        EndStep::Close => match (plan, &reach) {
+        EndStep::Close => match (plan, reach) {
             (Some(plan), Reach::Answering(_)) => close_for_good(sources, plan, link).await?,
             _ => Ending::Waits(None, format!("{name} is to be closed")),
         },
@@ -142,22 +175,18 @@ pub(super) async fn end_member(
 /// Withdraws the admission of an external member from the record.
 ///
 /// The operator cannot close or end its process.
-async fn end_external(sources: &Sources<'_>, link: &MemberLink, record: &Record, lingers: bool) -> Result<Ending> {
-    let (cluster, closed) = (sources.cluster, &sources.memory.closed);
-    let (name, quorum, now) = (link.name().as_str(), sources.session.quorum(), cluster.now());
-    let delay = effective::current_delay(&quorum);
-    let until = now + delay;
+async fn end_external(sources: &Sources<'_>, link: &MemberLink, quorum: &RedisQuorum, lingers: bool) -> Result<Ending> {
+    let (closed, timers) = (&sources.memory.closed, sources.session.timers());
+    let (name, record, now) = (link.name().as_str(), record_named(quorum, link.name().as_str()), sources.cluster.now());
     let left_since = closed.lock().get(&end_of(name)).copied();
     let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
-    let harmless_since = (lingers && is_harmless).then(|| sources.session.timers().harmless_since(name, None));
-    Ok(match decide_external_end(record, left_since, harmless_since, now, delay) {
+    let harmless_since = (lingers && is_harmless).then(|| timers.harmless_since(name, None));
+    let delay = effective::current(quorum).rejoin_delay();
+    Ok(match decide_external_end(&record, left_since, harmless_since, now, delay) {
         EndStep::Close => {
-            sources.session.timers().note_threat(name);
-            let leave = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: false };
-            let next = record.after(leave, record.process.as_ref(), &PREDECESSOR);
-            let stamps = Stamps { rejoin_at: cluster.wall_time(until, now), ..Stamps::default() };
-            cluster.replace(&quorum, |status| publish_named(status, name, &next, stamps)).await?;
-            Ending::Waits(Some(cluster.now()), format!("{name} votes no more, its locks run out"))
+            timers.note_threat(name);
+            record_leaving(sources, link, quorum, record.process.as_ref()).await?;
+            Ending::Waits(Some(sources.cluster.now()), format!("{name} votes no more, its locks run out"))
         }
         EndStep::Wait { until } => {
             closed.lock().entry(end_of(name)).or_insert(now);
@@ -167,8 +196,27 @@ async fn end_external(sources: &Sources<'_>, link: &MemberLink, record: &Record,
     })
 }
 
+/// Records a member as leaving, with the end of its promises. `current` is its process.
+///
+/// The operator can close its own members only, and it does not await the death of an external process.
+async fn record_leaving(
+    sources: &Sources<'_>,
+    link: &MemberLink,
+    quorum: &RedisQuorum,
+    current: Option<&Process>,
+) -> Result<()> {
+    let (cluster, name, now) = (sources.cluster, link.name().as_str(), sources.cluster.now());
+    let external = link.plan().is_external();
+    let until = now + effective::current(quorum).rejoin_delay();
+    let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: !external };
+    let verdict = if external { PREDECESSOR } else { Verdict::None };
+    let next = record_named(quorum, name).after(step, current, &verdict);
+    let stamps = Stamps { rejoin_at: cluster.wall_time(until, now), ..Stamps::default() };
+    cluster.replace(quorum, |status| publish_named(status, name, &next, stamps)).await
+}
+
 /// The key of an external member's end in the leader's memory. A later member can have the same name.
-pub(super) fn end_of(name: &str) -> String {
+fn end_of(name: &str) -> String {
     format!("external {name}")
 }
 
@@ -187,68 +235,50 @@ async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> 
 async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<Ending> {
     let name = link.name();
     Ok(match close(sources, plan, link).await {
-        Ok((process, now, until)) => {
-            sources.memory.closed.lock().insert(process, now);
-            Ending::Waits(Some(until), format!("{name} is closed, its locks run out"))
-        }
+        Ok(until) => Ending::Waits(Some(until), format!("{name} is closed, its locks run out")),
         Err(error) => {
             tracing::info!(member = %name, error = &error as &dyn std::error::Error, "member not closed yet");
             if link.is_stuck() {
                 // It serves no client, so the leader ends it by the deletion of its StatefulSet.
-                remove::<StatefulSet>(sources, plan, name.as_str()).await?;
+                owned::remove::<StatefulSet>(sources, plan, name.as_str()).await?;
             }
-            Ending::Waits(
-                Some(sources.cluster.after(Duration::from_secs(1))),
-                format!("{name} is to be closed: {error}"),
-            )
+            let retry = sources.cluster.after(Duration::from_secs(1));
+            Ending::Waits(Some(retry), format!("{name} is to be closed: {error}"))
         }
     })
 }
 
-/// Closes a process. Returns it with the moment of its closing and the end of its promises.
-async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<(String, Monotonic, Monotonic)> {
-    let Sources { cluster, term, .. } = sources;
-    let (name, delay) = (link.name().as_str(), effective::current_delay(&sources.session.quorum()));
-    let (Some(auth), Some(last)) = (sources.session.auth(), link.state().processes.last().cloned()) else {
+/// Closes the process of a member, and returns the end of its promises.
+async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<Monotonic> {
+    let (session, term) = (sources.session, sources.term);
+    let (Some(auth), Some(last)) = (session.auth(), link.state().processes.last().cloned()) else {
         return Err(Error::Gone);
     };
     let mut admin = link.admin_session(&last.run_id).await?;
-    raise_epoch(term, &mut admin).await?;
-    let quorum = sources.session.quorum();
-    let record = record_named(&quorum, name);
-    let until = cluster.now() + delay;
-    let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: true };
-    let process = record.process.clone().filter(|process| process.run_id == last.run_id);
-    let next = record.after(step, process.as_ref(), &Verdict::None);
-    let left = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-    let rejoin_at = MilliTime::from_millis(cluster.api_now().0.saturating_add(left));
-    let stamps = Stamps { rejoin_at, ..Stamps::default() };
-    cluster.replace(&quorum, |status| publish_named(status, name, &next, stamps)).await?;
-    let since = users_since(&quorum, name, &plan.lists);
+    settle::raise_epoch(term, &mut admin).await?;
+    let (name, quorum) = (link.name().as_str(), session.quorum());
+    let process = record_named(&quorum, name).process.filter(|process| process.run_id == last.run_id);
+    record_leaving(sources, link, &quorum, process.as_ref()).await?;
+    let since = membership::users_since(&quorum, name, &plan.lists);
     admin.close(term.epoch, &plan.closing_rules(&auth, name, since)).await?;
-    let now = cluster.now();
-    Ok((last.run_id.to_string(), now, now + delay))
+    let now = sources.cluster.now();
+    sources.memory.closed.lock().insert(last.run_id.to_string(), now);
+    Ok(now + effective::current(&quorum).rejoin_delay())
 }
 
-async fn publish_waits(sources: &Sources<'_>, waits: &[String]) -> Result<()> {
+/// Publishes why a deleted quorum remains, and the held locks that it ends.
+async fn publish_waits(sources: &Sources<'_>, mut waits: Vec<String>) -> Result<()> {
     let (cluster, quorum) = (sources.cluster, sources.session.quorum());
-    let (generation, now) = (quorum.metadata.generation, cluster.api_time());
-    let held = lost_locks(&locks::all(&sources.held_locks(&quorum)));
-    let lost = held.as_ref().map(QuorumEvent::to_string);
-    let waits = waits.iter().chain(&lost).map(String::as_str).collect::<Vec<_>>().join("; ");
-    let problem = Problem::Deleting { waits };
-    let begins =
-        quorum.condition(QuorumCondition::Ready).is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
-    cluster.replace(&quorum, |status| refused(status, &problem, (generation, now))).await?;
-    if let Some(held) = held.filter(|_| begins) {
-        cluster.publish_event(held).await;
+    let held = locks::all(&sources.held_locks(&quorum));
+    let lost = (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: rollout::listed_up_to(NAMED, &held) });
+    waits.extend(lost.as_ref().map(QuorumEvent::to_string));
+    let ready = quorum.condition(QuorumCondition::Ready);
+    let is_published = ready.is_some_and(|ready| ready.reason == CommonReason::Deleting.to_string());
+    publish::refuse(cluster, &quorum, &Problem::Deleting { waits: waits.join("; ") }).await?;
+    if let Some(lost) = lost.filter(|_| !is_published) {
+        cluster.publish_event(lost).await;
     }
     Ok(())
-}
-
-/// The Event for a user who deletes a quorum while locks are held. `None` if no lock is held.
-fn lost_locks(held: &[String]) -> Option<QuorumEvent> {
-    (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: listed_up_to(NAMED, held) })
 }
 
 fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) -> String {

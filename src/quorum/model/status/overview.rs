@@ -58,7 +58,7 @@ pub fn conditions(status: &mut RedisQuorumStatus, lists: &Lists, overview: &Over
 pub fn refused(status: &mut RedisQuorumStatus, problem: &Problem, at: (Option<i64>, Timestamp)) {
     let is_served = !matches!(problem, Problem::TooMany { .. } | Problem::Deleting { .. });
     let available = if is_served { Status::Unknown } else { Status::False };
-    status.observed_generation = generation;
+    status.observed_generation = at.0;
     for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, available)] {
         let (reason, message) = (problem.reason(), problem.to_string());
         Condition { type_, holds, reason, message }.set(status, at);
