@@ -1,7 +1,7 @@
 //! Copies of clients' Secrets in other namespaces. The operator cannot list Secrets, so the status records the places
 //! of copies. The status lists a place before the copy is written there, and until it is deleted.
 
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 
@@ -16,40 +16,31 @@ use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{Transport, client_secret};
 use crate::quorum::model::plan::{ClientPlan, Plan};
 
-/// The copies of a quorum at one moment.
-#[derive(Debug, PartialEq, Eq)]
-struct Copies {
-    /// The copies for clients whose namespaces the administrator lists.
-    wanted: Vec<ClientCopy>,
-    /// Copies in the status that are not wanted now.
-    stale: Vec<ClientCopy>,
-}
-
 /// Keeps copies of clients' Secrets in the clients' own namespaces, and returns the obstacles.
 ///
 /// Copies exist only in the namespaces that the administrator lists.
 pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Result<Vec<String>> {
-    let (cluster, plan, observed) = (observer.cluster, observer.plan, observer.observe());
-    let exists = |name: &str| observed.namespaces.iter().any(|namespace| is_there(namespace, name));
-    let settings = &observer.context.replica.settings;
-    let accepts = |client: &ClientPlan| settings.takes_copies(&client.namespace) && exists(&client.namespace);
-    let copies = sort(plan, &recorded(&observed.quorum, plan), accepts);
+    let (context, cluster, plan) = (observer.sources.context, observer.cluster, observer.plan);
+    let exists = |name: &str| {
+        context.namespaces.cluster_named(name).is_some_and(|found| found.metadata.deletion_timestamp.is_none())
+    };
+    let accepts = |namespace: &str| context.replica.settings.takes_copies(namespace) && exists(namespace);
+    let (wanted, stale) = sort(plan, &observer.sources.session.quorum(), accepts);
     let (mut blocked, mut left) = (Vec::new(), Vec::new());
-    for copy in &copies.stale {
-        if let Err(error) = delete(cluster, plan, copy).await {
-            let error = error.to_string();
-            blocked.push(Blocked::NotDeleted { name: full_name(plan, copy), error }.to_string());
-            left.push(copy.clone());
+    for copy in stale {
+        if let Err(error) = delete(cluster, plan, &copy, &[403]).await {
+            let (name, error) = (full_name(plan, &copy), error.to_string());
+            blocked.push(Blocked::NotDeleted { name, error }.to_string());
+            left.push(copy);
         }
     }
-    let (remembered, too_many) = remembered(&copies.wanted, left);
-    let quorum = observer.sources.session.quorum();
-    cluster.replace(&quorum, |status| status.client_copies.clone_from(&remembered)).await?;
-    for copy in &copies.wanted {
-        if too_many.contains(copy) {
+    let (recorded, waiting) = recorded(&wanted, left);
+    cluster.replace(&observer.sources.session.quorum(), |status| status.client_copies.clone_from(&recorded)).await?;
+    for copy in &wanted {
+        if waiting.contains(copy) {
             blocked.push(Blocked::Waits { name: full_name(plan, copy) }.to_string());
         } else if let Some(client) = plan.clients.iter().find(|client| client.name == copy.client) {
-            blocked.extend(write(observer, transport, client).await?);
+            blocked.extend(write(observer, transport, client).await?.map(|obstacle| obstacle.to_string()));
         }
     }
     Ok(blocked)
@@ -59,40 +50,32 @@ pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Resu
 ///
 /// A copy that an admission policy or webhook protects stays.
 pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<()> {
-    let copies = sort(plan, &recorded(quorum, plan), |_| false);
-    for copy in &copies.stale {
-        match delete(cluster, plan, copy).await {
-            Err(Error::Request(error)) if error.refusal(&[400, 422]).is_some() => {
-                let secret = full_name(plan, copy);
-                tracing::warn!(secret, %error, "the API server refused to delete this copy of a client's Secret");
-            }
-            outcome => outcome?,
-        }
+    let (_, stale) = sort(plan, quorum, |_| false);
+    for copy in stale {
+        delete(cluster, plan, &copy, &[400, 403, 422]).await?;
     }
     Ok(())
 }
 
-async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPlan) -> Result<Option<String>> {
+async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPlan) -> Result<Option<Blocked>> {
     let (cluster, plan) = (observer.cluster, observer.plan);
     let desired = client_secret(plan, observer.auth, transport, client, &client.namespace);
-    let name = desired.name_any();
-    let found: Option<Secret> = cluster.get(&client.namespace, &name).await?;
+    let secret = desired.name_any();
+    let name = format!("{}/{secret}", client.namespace);
+    let found: Option<Secret> = cluster.get(&client.namespace, &secret).await?;
     if found.is_some_and(|found| !is_copy(&found, plan, &client.name)) {
-        let name = format!("{}/{name}", client.namespace);
-        return Ok(Some(Blocked::ForeignCopy { name }.to_string()));
+        return Ok(Some(Blocked::ForeignCopy { name }));
     }
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let written =
-        request(cluster.api::<Secret>(&client.namespace).patch(&name, &params, &Patch::Apply(&desired))).await;
-    let name = format!("{}/{name}", client.namespace);
-    Ok(written.err().map(|error| Blocked::NotWritten { name, error: error.to_string() }.to_string()))
+    let (params, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(&desired));
+    let written = request(cluster.api::<Secret>(&client.namespace).patch(&secret, &params, &patch)).await;
+    Ok(written.err().map(|error| Blocked::NotWritten { name, error: error.to_string() }))
 }
 
 /// Deletes a Secret, if it is a copy of ours.
 ///
-/// If the operator has no right to delete it, the copy stays. In that case the administrator removed the namespace from the list, and
-/// the quorum does not need to wait for the deletion.
-async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result<()> {
+/// It stays if the API server refuses with one of the codes `but`. Code 403 is always one of them. The operator then has no right to delete
+/// the copy, because the administrator removed the namespace from the list. The quorum does not need to wait for the deletion.
+async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy, but: &[u16]) -> Result<()> {
     let secret = full_name(plan, copy);
     let deleted = async {
         let found: Option<Secret> = cluster.get(&copy.namespace, &plan.client_secret_name(&copy.client)).await?;
@@ -103,41 +86,35 @@ async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result
     };
     match deleted.await {
         Ok(true) => tracing::info!(secret, "deleted the copy of a client's Secret"),
-        Err(Error::Request(error)) if error.refusal(&[403]).is_some() => {
-            tracing::warn!(secret, "no right to delete this copy of a client's Secret");
+        Err(Error::Request(error)) if error.refusal(but).is_some() => {
+            tracing::warn!(secret, %error, "the API server refused to delete this copy of a client's Secret");
         }
         outcome => drop(outcome?),
     }
     Ok(())
 }
 
-fn is_there(namespace: &Namespace, name: &str) -> bool {
-    namespace.name_any() == name && namespace.metadata.deletion_timestamp.is_none()
-}
-
-/// The copies in the status. The quorum's own namespace has no copies, even if a user wrote one there.
-fn recorded(quorum: &RedisQuorum, plan: &Plan) -> Vec<ClientCopy> {
-    let copies = quorum.status.iter().flat_map(|status| &status.client_copies);
-    copies.filter(|copy| copy.namespace != plan.namespace).cloned().collect()
-}
-
-fn sort(plan: &Plan, recorded: &[ClientCopy], accepted: impl Fn(&ClientPlan) -> bool) -> Copies {
-    let elsewhere = plan.clients.iter().filter(|client| client.namespace != plan.namespace);
-    let copy = |client: &ClientPlan| ClientCopy { client: client.name.clone(), namespace: client.namespace.clone() };
-    let wanted: Vec<_> = elsewhere.filter(|client| accepted(client)).map(copy).collect();
-    let stale = recorded.iter().filter(|copy| !wanted.contains(copy)).cloned().collect();
-    Copies { wanted, stale }
+/// The copies for clients in accepted namespaces, and the other copies in the status.
+///
+/// The quorum's own namespace has no copies, even if a user wrote one there.
+fn sort(plan: &Plan, quorum: &RedisQuorum, accepts: impl Fn(&str) -> bool) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
+    let wanted = plan.clients.iter().map(|client| (client.name.clone(), client.namespace.clone()));
+    let wanted = wanted.map(|(client, namespace)| ClientCopy { client, namespace });
+    let wanted: Vec<_> = wanted.filter(|copy| copy.namespace != plan.namespace && accepts(&copy.namespace)).collect();
+    let recorded = quorum.status.iter().flat_map(|status| &status.client_copies);
+    let stale = recorded.filter(|copy| copy.namespace != plan.namespace && !wanted.contains(copy)).cloned().collect();
+    (wanted, stale)
 }
 
 /// The copies for the status, and the wanted copies without a place in it.
 ///
 /// The copies that could not be deleted come first, because without a place in the status they would stay.
-fn remembered(wanted: &[ClientCopy], left: Vec<ClientCopy>) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
+fn recorded(wanted: &[ClientCopy], left: Vec<ClientCopy>) -> (Vec<ClientCopy>, &[ClientCopy]) {
     let room = MOST_COPIES.saturating_sub(left.len()).min(wanted.len());
-    let (kept, too_many) = wanted.split_at(room);
-    let mut remembered = [left, kept.to_vec()].concat();
-    remembered.sort();
-    (remembered, too_many.to_vec())
+    let (kept, waiting) = wanted.split_at(room);
+    let mut recorded = [left, kept.to_vec()].concat();
+    recorded.sort();
+    (recorded, waiting)
 }
 
 fn full_name(plan: &Plan, copy: &ClientCopy) -> String {
@@ -180,9 +157,7 @@ mod tests {
 
     fn sorted(clients: &[(&str, &str)], copies: &[ClientCopy], accepting: &[&str]) -> [Vec<ClientCopy>; 2] {
         let (quorum, plan) = quorum(clients, copies);
-        let accepted = |client: &ClientPlan| accepting.contains(&client.namespace.as_str());
-        let Copies { wanted, stale } = sort(&plan, &recorded(&quorum, &plan), accepted);
-        [wanted, stale]
+        sort(&plan, &quorum, |namespace| accepting.contains(&namespace)).into()
     }
 
     #[test]
@@ -235,14 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn no_more_copies_are_made_than_can_be_remembered() {
+    fn no_more_copies_are_made_than_can_be_recorded() {
         let of =
             |count: usize, namespace: &str| (0..count).map(|n| copy(&format!("c{n}"), namespace)).collect::<Vec<_>>();
-        let (all, none) = remembered(&of(64, "a"), of(64, "b"));
+        let (a, left) = (of(64, "a"), of(100, "b"));
+        let (all, none) = recorded(&a, of(64, "b"));
         assert_eq!((all.len(), none.len()), (MOST_COPIES, 0));
-        let (all, waiting) = remembered(&of(64, "a"), of(100, "b"));
+        let (all, waiting) = recorded(&a, left.clone());
         assert_eq!((all.len(), waiting.len()), (MOST_COPIES, 36));
-        assert!(of(100, "b").iter().all(|left| all.contains(left)));
+        assert!(left.iter().all(|left| all.contains(left)));
         assert!(waiting.iter().all(|waits| !all.contains(waits)));
     }
 }
