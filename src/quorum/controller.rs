@@ -235,7 +235,7 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic> {
     clients::correct_users(observer).await;
     let lists = change::carry_out(observer).await?;
     let leavers = decommission::remove_members(observer).await?;
-    let dues = [settings, members, observer.cluster.after(applied.due), updates, passwords, lists, leavers];
+    let dues = [settings, members, applied.due, updates, passwords, lists, leavers];
     Ok(dues.into_iter().fold(podless::ask(observer).await, Monotonic::min))
 }
 

@@ -1,6 +1,5 @@
 //! Built objects to the API server. The operator never takes over an object of the same name that belongs to another owner.
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde::Serialize;
 
@@ -8,19 +7,17 @@ use super::certificates::Tls;
 use super::error::{RESYNC, Result};
 use super::memory::{Applied, SECRETS_PERIOD};
 use super::observe::Observer;
-use super::owned::keep;
-use super::{clients, copies};
-use crate::api::QUORUM_LABEL;
+use super::{clients, copies, owned};
 use crate::api::requests::{Namespaced, is_ours};
 use crate::quorum::model::build::{Objects, Transport, build, operator_pods};
 use crate::quorum::model::expose::SUFFIX;
 use crate::quorum::model::problems::Problem;
 use crate::runtime::cache::{Cache, Kind};
+use crate::time::Monotonic;
 
 /// Writes every object that the quorum consists of.
 pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied> {
-    let (replica, pods) = (&observer.context.replica, &observer.context.pods);
-    let memory = observer.memory;
+    let (replica, pods, memory) = (&observer.sources.context.replica, &observer.sources.context.pods, observer.memory);
     let labels = pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
     let operators = operator_pods(&replica.namespace, &labels.unwrap_or_default());
     let mut objects = build(observer.plan, observer.auth, operators, &tls.transport);
@@ -29,8 +26,7 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied>
         // A new pod could not start, or the operator could not connect to it.
         objects.stateful_sets.clear();
     }
-    let secrets = (objects.config.clone(), objects.clients.clone());
-    let mut applied = keep_secrets(observer, secrets, &tls.transport).await?;
+    let mut applied = keep_secrets(observer, &objects, &tls.transport).await?;
     let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
     in_the_way.extend(memory.auth_obstacles.lock().values().cloned());
     in_the_way.extend(keep_objects(observer, &objects).await?);
@@ -38,44 +34,37 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied>
         (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);
     if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
         // The operator does not watch such an object, so it checks again after a while.
-        applied.due = applied.due.min(SECRETS_PERIOD);
+        applied.due = applied.due.min(observer.cluster.after(SECRETS_PERIOD));
     }
     let now = observer.cluster.now();
-    let paused = memory.kept.lock().values().filter_map(|kept| kept.paused_for(now)).min();
-    applied.due = paused.map_or(applied.due, |paused| applied.due.min(paused));
-    if let Some(remembered) = memory.applied.lock().as_mut() {
-        remembered.obstacle.clone_from(&applied.obstacle);
-    }
+    applied.due =
+        memory.kept.lock().values().filter_map(|kept| kept.paused_until(now)).fold(applied.due, Monotonic::min);
+    *memory.applied.lock() = Some(applied.clone());
     Ok(applied)
 }
 
 /// Applies the Secrets, before the StatefulSets whose pods need them.
 ///
 /// The operator reads Secrets one by one, so it does not read them in every reconciliation.
-async fn keep_secrets(
-    observer: &Observer<'_>,
-    secrets: (Secret, Vec<Secret>),
-    transport: &Transport,
-) -> Result<Applied> {
+async fn keep_secrets(observer: &Observer<'_>, objects: &Objects, transport: &Transport) -> Result<Applied> {
     let (cluster, memory) = (observer.cluster, &observer.memory.applied);
-    let now = cluster.now();
+    let secrets = (objects.config.clone(), objects.clients.clone());
     let remembered = memory.lock().clone().filter(|applied| applied.secrets == secrets);
-    if let Some((applied, due)) = remembered.and_then(|applied| applied.fresh_for(now).map(|due| (applied, due))) {
-        return Ok(Applied { due, ..applied });
+    let fresh = remembered.and_then(|applied| Some(Applied { due: applied.fresh_until(cluster.now())?, ..applied }));
+    if let Some(fresh) = fresh {
+        return Ok(fresh);
     }
-    let (sources, plan, mut blocked_config) = (&observer.sources, observer.plan, None);
+    let (sources, plan) = (&observer.sources, observer.plan);
     let mut blocked_clients = clients::change(observer).await?;
     let clients_changed = blocked_clients.is_empty();
-    if clients_changed {
-        blocked_config = keep(sources, plan, &secrets.0, None).await?;
-    }
+    let blocked_config = if clients_changed { owned::keep(sources, plan, &secrets.0, None).await? } else { None };
     for secret in &secrets.1 {
-        blocked_clients.extend(keep(sources, plan, secret, None).await?);
+        blocked_clients.extend(owned::keep(sources, plan, secret, None).await?);
     }
     blocked_clients.extend(copies::keep(observer, transport).await?);
     blocked_clients.extend(clients::without_grants(&observer.observe(), observer.memory));
     let config_kept = clients_changed && blocked_config.is_none();
-    let (at, due) = (cluster.now(), RESYNC);
+    let (at, due) = (cluster.now(), cluster.after(RESYNC));
     let applied = Applied { secrets, blocked_clients, blocked_config, config_kept, obstacle: None, at, due };
     *memory.lock() = Some(applied.clone());
     Ok(applied)
@@ -103,7 +92,7 @@ async fn keep_watched<'k, K: Kind + Namespaced + Serialize>(
     let mut in_the_way = Vec::new();
     for object in objects {
         let live = cache.named(&observer.plan.namespace, &object.name_any());
-        in_the_way.extend(keep(&observer.sources, observer.plan, object, live.as_deref()).await?);
+        in_the_way.extend(owned::keep(&observer.sources, observer.plan, object, live.as_deref()).await?);
     }
     Ok(in_the_way)
 }
@@ -114,9 +103,7 @@ async fn hide(observer: &Observer<'_>) -> Result<()> {
     let wanted = |name: &str| plan.expose.is_some() && plan.members.iter().any(|m| m.external_name() == name);
     for service in observer.owned.services.all() {
         let name = service.name_any();
-        let ours = service.namespace().as_deref() == Some(plan.namespace.as_str())
-            && service.labels().get(QUORUM_LABEL) == Some(&plan.name)
-            && is_ours(service.as_ref(), &plan.uid);
+        let ours = service.namespace().as_ref() == Some(&plan.namespace) && is_ours(service.as_ref(), &plan.uid);
         let ends = service.metadata.deletion_timestamp.is_some();
         if !ours || ends || !name.ends_with(SUFFIX) || wanted(&name) {
             continue;

@@ -3,18 +3,15 @@
 
 use std::time::Duration;
 
-use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::error::{Error, LONGEST_BACKOFF, Result};
 use super::memory::AuthWrite;
-use super::owned::write_secret;
-use super::publish;
 use super::snapshot::Sources;
+use super::{owned, publish};
 use crate::api::requests::is_ours;
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lost_secrets::{Found, Input, SecretsStep, decide};
@@ -29,7 +26,7 @@ use crate::quorum::session::{auth_of, records_loss};
 pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth> {
     let Sources { session, cluster, memory, .. } = sources;
     let (in_use, now) = (session.auth(), cluster.now());
-    let fresh = memory.applied.lock().as_ref().is_some_and(|applied| applied.fresh_for(now).is_some());
+    let fresh = memory.applied.lock().as_ref().is_some_and(|applied| applied.fresh_until(now).is_some());
     if let Some(in_use) = in_use.clone().filter(|_| fresh) {
         return Ok(in_use);
     }
@@ -41,47 +38,42 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth> {
     let has_members = in_use.is_none() && stored.is_none() && has_members(sources, plan).await?;
     let is_missing = stored.is_none() && in_use.is_none() && records_loss(&session.quorum());
     let now = cluster.now();
-    let missing_since = {
-        let mut since = memory.auth_missing_since.lock();
-        *since = is_missing.then(|| since.unwrap_or(now));
-        *since
-    };
-    let obstacle = |refused: Option<String>| memory.record_auth_refusal(AuthWrite::Keep, refused);
-    let made = match decide(&Input { found: &found, in_use: in_use.as_ref(), has_members, missing_since, now }) {
-        SecretsStep::Keep(auth) => {
-            obstacle(None);
-            return Ok(auth);
-        }
+    let since = *memory.auth_missing_since.lock();
+    let missing_since = is_missing.then(|| since.unwrap_or(now));
+    *memory.auth_missing_since.lock() = missing_since;
+    let (mut refused, secret) = (None, plan.auth_name());
+    let auth = match decide(&Input { found: &found, in_use: in_use.as_ref(), has_members, missing_since, now }) {
+        SecretsStep::Keep(auth) | SecretsStep::Adopt(auth) => auth,
         // The passwords in memory suffice until the owner of a foreign Secret deletes it.
         SecretsStep::WriteBack(auth) if stored.as_ref().is_some_and(|found| !is_ours(found, &plan.uid)) => {
             tracing::warn!(quorum = %plan.name, "the auth Secret does not belong to this RedisQuorum");
-            obstacle(None);
-            return Ok(auth);
+            auth
         }
         SecretsStep::WriteBack(auth) => {
-            let refused = write_secret(cluster, plan, auth_secret(plan, &auth), stored.as_ref()).await?;
+            refused = owned::write_secret(cluster, plan, auth_secret(plan, &auth), stored.as_ref()).await?;
             if refused.is_none() && stored.is_none() {
                 tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
             }
-            obstacle(refused);
-            return Ok(auth);
+            auth
         }
-        SecretsStep::AwaitCopy(until) => {
-            return refuse(sources, &Problem::PasswordsGone { secret: plan.auth_name() }, until.since(now)).await;
+        SecretsStep::AwaitCopy { until } => {
+            return refuse(sources, &Problem::PasswordsGone { secret }, until.since(now)).await;
         }
         SecretsStep::AwaitPerson => {
-            return refuse(sources, &Problem::PasswordsUnusable { secret: plan.auth_name() }, LONGEST_BACKOFF).await;
+            return refuse(sources, &Problem::PasswordsUnusable { secret }, LONGEST_BACKOFF).await;
         }
-        SecretsStep::Adopt(stored) => stored,
         SecretsStep::MakeFirst => make(sources, plan, Auth::random()).await?,
         SecretsStep::MakeAnew => {
             let made = make(sources, plan, Auth::replacement(cluster.api_now())).await?;
-            cluster.publish_event(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
+            cluster.publish_event(QuorumEvent::AuthLost { secret }).await;
             made
         }
     };
-    session.set_auth(made.clone());
-    Ok(made)
+    memory.record_auth_refusal(AuthWrite::Keep, refused);
+    if in_use.as_ref() != Some(&auth) {
+        session.set_auth(auth.clone());
+    }
+    Ok(auth)
 }
 
 /// Publishes why no step is possible without the secrets, and ends this reconciliation.
@@ -92,7 +84,7 @@ async fn refuse(sources: &Sources<'_>, problem: &Problem, pause: Duration) -> Re
 
 /// Creates the auth Secret of a quorum without passwords. A refusal is published, and ends this reconciliation.
 async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth> {
-    match write_secret(sources.cluster, plan, auth_secret(plan, &auth), None).await? {
+    match owned::write_secret(sources.cluster, plan, auth_secret(plan, &auth), None).await? {
         Some(objects) => refuse(sources, &Problem::InTheWay { objects }, LONGEST_BACKOFF).await,
         None => Ok(auth),
     }
@@ -105,28 +97,23 @@ pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, nex
     let Sources { session, cluster, memory, .. } = sources;
     let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
     let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
-    match found {
-        // A Secret that is gone is written back with the change.
-        found if found.is_none() || stored.as_ref() == Some(in_use) => {
-            let obstacle = write_secret(cluster, plan, auth_secret(plan, &next), found.as_ref()).await?;
-            if obstacle.is_none() {
-                session.set_auth(next);
-            }
-            Ok(obstacle)
+    // A Secret that is gone is written back with the change.
+    if found.is_none() || stored.as_ref() == Some(in_use) {
+        let obstacle = owned::write_secret(cluster, plan, auth_secret(plan, &next), found.as_ref()).await?;
+        if obstacle.is_none() {
+            session.set_auth(next);
         }
-        Some(found) if !is_ours(&found, &plan.uid) => {
-            let (kind, name) = (Secret::KIND.to_owned(), plan.auth_name());
-            Ok(Some(Blocked::Foreign { kind, name }.to_string()))
-        }
-        _ => {
-            // This is an earlier write of ours with an unknown outcome, or a write of another leader.
-            if let Some(stored) = stored.filter(|stored| stored.supersedes(in_use)) {
-                session.set_auth(stored);
-            }
-            *memory.applied.lock() = None;
-            Err(Error::CONFLICT)
-        }
+        return Ok(obstacle);
     }
+    if let Some(foreign) = found.filter(|found| !is_ours(found, &plan.uid)) {
+        return Ok(owned::refusal(&foreign, plan, false));
+    }
+    // This is an earlier write of ours with an unknown outcome, or a write of another leader.
+    if let Some(stored) = stored.filter(|stored| stored.supersedes(in_use)) {
+        session.set_auth(stored);
+    }
+    *memory.applied.lock() = None;
+    Err(Error::CONFLICT)
 }
 
 /// Whether members exist that were started with secrets.
@@ -137,6 +124,6 @@ async fn has_members(sources: &Sources<'_>, plan: &Plan) -> Result<bool> {
         return Ok(true);
     }
     let Some(first) = plan.members.first() else { return Ok(false) };
-    let found: Option<StatefulSet> = sources.cluster.get(&plan.namespace, &first.name).await?;
+    let found = sources.cluster.get::<StatefulSet>(&plan.namespace, &first.name).await?;
     Ok(found.is_some_and(|set| is_ours(&set, &plan.uid)))
 }

@@ -83,7 +83,7 @@ pub(super) struct Applied {
     /// When Secrets were read.
     pub(super) at: Monotonic,
     /// When the next apply is due.
-    pub(super) due: Duration,
+    pub(super) due: Monotonic,
 }
 
 /// How long the operator relies on a Secret that it has read.
@@ -93,10 +93,9 @@ pub(super) struct Applied {
 pub(super) const SECRETS_PERIOD: Duration = Duration::from_secs(10);
 
 impl Applied {
-    /// How long the read Secrets are still fresh. `None` if they must be read now.
-    pub(super) fn fresh_for(&self, now: Monotonic) -> Option<Duration> {
-        let due = self.at + SECRETS_PERIOD;
-        (now < due).then(|| due.since(now))
+    /// Until when the read Secrets are fresh. `None` if they must be read now.
+    pub(super) fn fresh_until(&self, now: Monotonic) -> Option<Monotonic> {
+        Some(self.at + SECRETS_PERIOD).filter(|until| now < *until)
     }
 }
 
@@ -129,10 +128,9 @@ pub(super) struct Kept {
 const MEND_PAUSE: Duration = Duration::from_secs(5);
 
 impl Kept {
-    /// The rest of the pause before the next repair. `None` if there is none.
-    pub(super) fn paused_for(&self, now: Monotonic) -> Option<Duration> {
-        let until = self.mended? + MEND_PAUSE;
-        (now < until).then(|| until.since(now))
+    /// The end of the pause before the next repair. `None` if there is none.
+    pub(super) fn paused_until(&self, now: Monotonic) -> Option<Monotonic> {
+        Some(self.mended? + MEND_PAUSE).filter(|until| now < *until)
     }
 }
 
@@ -173,8 +171,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 impl Passwords {
     /// The rest of the time for the other replicas to read the passwords of this generation.
     pub(super) fn settle(&mut self, generation: u64, now: Monotonic) -> Option<Duration> {
-        let (_, since) =
-            *self.since.insert(self.since.filter(|(of, _)| *of == generation).unwrap_or((generation, now)));
+        let (_, since) = self.since.filter(|(of, _)| *of == generation).unwrap_or((generation, now));
+        self.since = Some((generation, since));
         Some((since + SETTLE).since(now)).filter(|left| !left.is_zero())
     }
 }
@@ -187,9 +185,9 @@ mod tests {
     fn a_repaired_object_is_not_repaired_again_during_the_pause() {
         let now = Monotonic::default();
         let kept = |mended| Kept { wanted: [0; 32], is: [0; 32], version: None, uid: None, mended };
-        assert_eq!(kept(None).paused_for(now), None);
-        assert_eq!(kept(Some(now)).paused_for(now + MEND_PAUSE / 5), Some(MEND_PAUSE / 5 * 4));
-        assert_eq!(kept(Some(now)).paused_for(now + MEND_PAUSE), None);
+        assert_eq!(kept(None).paused_until(now), None);
+        assert_eq!(kept(Some(now)).paused_until(now + MEND_PAUSE / 5), Some(now + MEND_PAUSE));
+        assert_eq!(kept(Some(now)).paused_until(now + MEND_PAUSE), None);
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     let wanted = digest(desired);
     let was_wanted = kept_before.as_ref().is_some_and(|kept_before| kept_before.wanted == wanted);
     let is_kept = |found: &&K| was_wanted && is_kept(kept, *found) && has_notes(desired, found);
-    let paused = || was_wanted && kept_before.as_ref().is_some_and(|kept| kept.paused_for(cluster.now()).is_some());
+    let paused = || was_wanted && kept_before.as_ref().is_some_and(|kept| kept.paused_until(cluster.now()).is_some());
     if live.as_ref().is_some_and(|live| is_kept(live) || paused()) {
         return Ok(None);
     }
@@ -86,7 +86,8 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     if found.as_ref().is_some_and(|found| is_kept(&found)) {
         return Ok(None);
     }
-    if let Some(refusal) = found.as_ref().and_then(|found| refusal(found, plan, kept_before.as_ref())) {
+    let is_made = |found: &K| kept_before.as_ref().is_some_and(|kept| kept.uid.is_some() && kept.uid == found.uid());
+    if let Some(refusal) = found.as_ref().and_then(|found| refusal(found, plan, is_made(found))) {
         return Ok(Some(refusal));
     }
     let next = found.as_ref().map_or_else(|| desired.clone(), |found| over(desired, found));
@@ -135,16 +136,14 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 }
 
 /// Why the operator must not touch an existing object.
-fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, kept_before: Option<&Kept>) -> Option<String> {
-    let (kind, name) = (K::kind(&()).into_owned(), found.name_any());
-    // The object is ours, although a user has removed its owner.
-    let made = kept_before.is_some_and(|kept_before| kept_before.uid.is_some() && kept_before.uid == found.uid());
-    if !is_ours(found, &plan.uid) && !made {
-        Some(Blocked::Foreign { kind, name }.to_string())
-    } else if found.meta().deletion_timestamp.is_some() {
-        Some(Blocked::BeingDeleted { kind, name }.to_string())
-    } else {
-        None
+///
+/// `is_made`: the operator made it, although a user has removed its owner.
+pub(super) fn refusal<K: Namespaced>(found: &K, plan: &Plan, is_made: bool) -> Option<String> {
+    let (kind, name) = key_of(found);
+    match found.meta().deletion_timestamp {
+        _ if !is_made && !is_ours(found, &plan.uid) => Some(Blocked::Foreign { kind, name }.to_string()),
+        Some(_) => Some(Blocked::BeingDeleted { kind, name }.to_string()),
+        None => None,
     }
 }
 
@@ -198,13 +197,10 @@ const OF_LOAD_BALANCERS: [&str; 3] = ["loadBalancerIP", "loadBalancerClass", "he
 fn with_load_balancer<K: Serialize + DeserializeOwned>(next: K, found: &K) -> K {
     let fields = |object: &K| serde_json::to_value(object).ok();
     let Some((mut value, found)) = fields(&next).zip(fields(found)) else { return next };
-    let kept = OF_LOAD_BALANCERS.iter().filter_map(|field| Some((*field, found.get("spec")?.get(field)?.clone())));
-    let kept: Vec<_> = kept.collect();
-    if kept.is_empty() {
-        return next;
-    }
-    for (field, is) in kept {
-        value["spec"][field] = is;
+    for field in OF_LOAD_BALANCERS {
+        if let Some(is) = found.pointer(&format!("/spec/{field}")) {
+            value["spec"][field] = is.clone();
+        }
     }
     serde_json::from_value(value).unwrap_or(next)
 }
