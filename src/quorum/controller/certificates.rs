@@ -8,19 +8,17 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::error::{RESYNC, Result};
-use super::memory::{Memory, ReadTls, SECRETS_PERIOD};
+use super::memory::{ReadTls, SECRETS_PERIOD};
 use super::observe::{Observed, Observer};
-use super::owned::write_secret;
-use crate::api::requests::is_ours;
+use super::owned::{refusal, write_secret};
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{TLS_DIRECTORY, Transport, certificate_data, own_secret};
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::plan::{MemberPlan, Plan, TlsPlan};
+use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::tls::authority::{Authority, Pair, advance};
 use crate::quorum::model::tls::{
@@ -40,9 +38,7 @@ type Found = Result<Certificate, String>;
 pub(super) struct Tls {
     pub(super) transport: Transport,
     /// `None` if members use plain TCP.
-    pub(super) certificate: Option<Found>,
-    /// The published end of its validity.
-    expires: Option<i64>,
+    certificate: Option<Found>,
 }
 
 impl Tls {
@@ -55,24 +51,19 @@ impl Tls {
 
 /// Reads or makes the certificate, and adds it to the trusted ones of this replica.
 pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls> {
-    let tls = find(observer).await?;
-    observer.context.metrics.certificate_expires(observer.sources.session.reference(), tls.expires);
-    observer.memory.certificate.lock().clone_from(&tls.certificate);
-    Ok(tls)
-}
-
-async fn find(observer: &Observer<'_>) -> Result<Tls> {
     let (session, observed) = (observer.sources.session, &observer.observe());
     let plan = observed.plan;
     // Whether a member's pod uses TLS, or will use it after its creation.
     let speaks = |member: &MemberPlan| observed.speaks_tls(&member.name).unwrap_or(plan.tls.is_some());
     let tls: Vec<bool> = plan.members.iter().map(speaks).collect();
-    if plan.tls.is_none() && !tls.contains(&true) {
-        let transport = Transport { tls, ..Transport::default() };
-        return Ok(Tls { transport, certificate: None, expires: None });
-    }
-    let ReadTls { certificate, published, expires, .. } =
-        read_again(observer.cluster, observed, observer.memory).await?;
+    let is_used = plan.tls.is_some() || tls.contains(&true);
+    let read = if is_used { Some(read_again(observer.cluster, observed).await?) } else { None };
+    observer.memory.tls.lock().clone_from(&read);
+    let expires = read.as_ref().and_then(|read| read.expires);
+    observer.sources.context.metrics.certificate_expires(session.reference(), expires);
+    let Some(ReadTls { certificate, published, .. }) = read else {
+        return Ok(Tls { transport: Transport { tls, ..Transport::default() }, certificate: None });
+    };
     let authorities = match &certificate {
         Some(Ok(certificate)) if all_serve(observed, certificate, &tls) => Some(certificate.authorities.clone()),
         Some(Ok(certificate)) => Some(union(&certificate.authorities, published.as_deref().unwrap_or_default())),
@@ -83,46 +74,43 @@ async fn find(observer: &Observer<'_>) -> Result<Tls> {
     {
         tracing::warn!(quorum = %session.reference(), %error, "no certificate authority can be read");
     }
-    Ok(Tls { transport: Transport { tls, authorities, addresses: observed.given_addresses() }, certificate, expires })
+    Ok(Tls { transport: Transport { tls, authorities, addresses: observed.given_addresses() }, certificate })
 }
 
 /// Whether no member serves an older certificate than this one.
 ///
 /// If the certificate of a member is unknown, the member possibly serves an older one.
 fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -> bool {
-    let serves =
-        |name: &str| observed.link(name).is_some_and(|(_, state)| state.certificate() == Some(certificate.fingerprint));
-    observed.own().iter().zip(tls).all(|(member, tls)| !tls || serves(&member.name))
+    let served = |name: &str| observed.link(name).and_then(|(_, state)| state.certificate());
+    observed.own().iter().zip(tls).all(|(member, tls)| !tls || served(&member.name) == Some(certificate.fingerprint))
 }
 
 /// Returns the last reading if it is fresh, and reads again otherwise.
-async fn read_again(cluster: &Cluster<'_>, observed: &Observed<'_>, memory: &Memory) -> Result<ReadTls> {
-    let (plan, at) = (observed.plan, cluster.now());
+async fn read_again(cluster: &Cluster<'_>, observed: &Observed<'_>) -> Result<ReadTls> {
+    let (plan, memory, at) = (observed.plan, observed.memory, cluster.now());
+    let last = memory.tls.lock().clone();
     let names = plan.issued_names(&observed.balancer_hosts());
     let of_plan = (plan.tls.clone(), names.clone());
-    let fresh = |read: &ReadTls| read.plan == of_plan && at < read.at + SECRETS_PERIOD;
-    if let Some(read) = memory.tls.lock().clone().filter(fresh) {
+    if let Some(read) = last.clone().filter(|read| read.plan == of_plan && at < read.at + SECRETS_PERIOD) {
         return Ok(read);
     }
     let config: Option<Secret> = cluster.get(&plan.namespace, &plan.config_name()).await?;
     let published = config.and_then(|config| authorities_of(&config, &plan.uid));
-    let secret: Option<Secret> = match &plan.tls {
-        Some(tls) => cluster.get(&plan.namespace, &tls.secret).await?,
-        None => None,
+    let Some(tls) = &plan.tls else {
+        return Ok(ReadTls { plan: of_plan, certificate: None, published, expires: None, at });
     };
-    let stored = secret.as_ref().and_then(stored_expiry);
-    let certificate = match &plan.tls {
-        None => None,
-        Some(tls) if tls.managed => {
-            Some(managed(cluster, plan, tls, &names, secret.as_ref(), &memory.authority).await?)
+    let secret: Option<Secret> = cluster.get(&plan.namespace, &tls.secret).await?;
+    let last = last.and_then(|read| read.expires).or_else(|| secret.as_ref().and_then(stored_expiry));
+    let certificate = if tls.managed {
+        match authority(cluster, plan, &memory.authority).await? {
+            Ok(authority) => issued(cluster, plan, &tls.secret, &names, &authority, secret.as_ref()).await?,
+            Err(fault) => Err(fault),
         }
-        Some(tls) => Some(given(plan, tls, secret, cluster.api_now().0 / 1000)),
+    } else {
+        given(plan, &tls.secret, secret, cluster.api_now().0 / 1000)
     };
-    let last = memory.tls.lock().as_ref().and_then(|read| read.expires);
-    let expires = expiry(certificate.as_ref(), last.or(stored));
-    let read = ReadTls { plan: of_plan, certificate, published, expires, at };
-    *memory.tls.lock() = Some(read.clone());
-    Ok(read)
+    let expires = expiry(&certificate, last);
+    Ok(ReadTls { plan: of_plan, certificate: Some(certificate), published, expires, at })
 }
 
 /// The end of the validity of the certificate in a Secret, even if it is unfit.
@@ -134,40 +122,29 @@ fn stored_expiry(secret: &Secret) -> Option<i64> {
 /// The end of the validity to publish, in seconds of Unix time.
 ///
 /// While the certificate has a fault, members serve the last one. An alert on its expiry must not end when it has expired.
-fn expiry(certificate: Option<&Found>, last: Option<i64>) -> Option<i64> {
-    certificate?.as_ref().map_or(last, |certificate| Some(certificate.span.not_after))
+fn expiry(certificate: &Found, last: Option<i64>) -> Option<i64> {
+    certificate.as_ref().map_or(last, |certificate| Some(certificate.span.not_after))
 }
 
 /// The certificate that a user or cert-manager made.
-fn given(plan: &Plan, tls: &TlsPlan, secret: Option<Secret>, now: i64) -> Found {
-    let (name, names) = (&tls.secret, plan.server_names());
-    let Some(secret) = secret else {
-        let names = names.join(", ");
-        return Err(Blocked::NoCertificate { name: name.clone(), names }.to_string());
+fn given(plan: &Plan, name: &str, secret: Option<Secret>, now: i64) -> Found {
+    let (name, names) = (name.to_owned(), plan.server_names());
+    let certificate = match secret {
+        None => return Err(Blocked::NoCertificate { name, names: names.join(", ") }.to_string()),
+        Some(secret) if is_lent(&secret, &plan.name) => read(&secret.data.unwrap_or_default(), &names, now),
+        Some(_) => Err(Unfit::NotLent { quorum: plan.name.clone() }),
     };
-    let certificate = if is_lent(&secret, &plan.name) {
-        read(&secret.data.unwrap_or_default(), &names, now)
-    } else {
-        Err(Unfit::NotLent { quorum: plan.name.clone() })
-    };
-    certificate.map_err(|unfit| Blocked::UnfitCertificate { name: name.clone(), unfit }.to_string())
+    certificate.map_err(|unfit| Blocked::UnfitCertificate { name, unfit }.to_string())
 }
 
-/// The operator's own certificate with these names. It is made again when its renewal is due.
+/// The operator's own authority after all steps that are due, or what is in its way.
 ///
-/// `secret` has the last one. `memory` has the last authority, which is written back if its Secret was deleted.
-async fn managed(
-    cluster: &Cluster<'_>,
-    plan: &Plan,
-    tls: &TlsPlan,
-    names: &[String],
-    secret: Option<&Secret>,
-    memory: &Mutex<Authority>,
-) -> Result<Found> {
+/// `memory` has the last one, which is written back if its Secret was deleted.
+async fn authority(cluster: &Cluster<'_>, plan: &Plan, memory: &Mutex<Authority>) -> Result<Result<Authority, String>> {
     let (now, name) = (cluster.api_now().0 / 1000, plan.authority_name());
     let found: Option<Secret> = cluster.get(&plan.namespace, &name).await?;
-    if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
-        return Ok(Err(problem));
+    if let Some(refusal) = found.as_ref().and_then(|found| refusal(found, plan, false)) {
+        return Ok(Err(refusal));
     }
     let stored = stored_authority(found.as_ref(), &memory.lock());
     let authority = match advance(stored.clone(), now, || issue::authority(&plan.name, now)) {
@@ -190,7 +167,7 @@ async fn managed(
         }
     }
     memory.lock().clone_from(&authority);
-    issued(cluster, plan, &tls.secret, names, &authority, secret).await
+    Ok(Ok(authority))
 }
 
 /// The authority in its Secret, or the last one if the Secret was deleted.
@@ -199,6 +176,9 @@ fn stored_authority(found: Option<&Secret>, last: &Authority) -> Authority {
     found.map_or_else(|| last.clone(), data)
 }
 
+/// The operator's own certificate with these names. It is made again when its renewal is due.
+///
+/// `found` has the last one.
 async fn issued(
     cluster: &Cluster<'_>,
     plan: &Plan,
@@ -208,8 +188,8 @@ async fn issued(
     found: Option<&Secret>,
 ) -> Result<Found> {
     let now = cluster.api_now().0 / 1000;
-    if let Some(problem) = found.and_then(|found| in_the_way(found, plan)) {
-        return Ok(Err(problem));
+    if let Some(refusal) = found.and_then(|found| refusal(found, plan, false)) {
+        return Ok(Err(refusal));
     }
     let Some(current) = &authority.current else {
         return Ok(Err(Blocked::NoAuthority { name: name.to_owned() }.to_string()));
@@ -244,20 +224,16 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
     let (cluster, observed) = (observer.cluster, observer.observe());
     let mut due = cluster.after(RESYNC);
     let Some(Ok(certificate)) = &tls.certificate else { return due };
+    let newest = Some(certificate.fingerprint);
     for (member, _) in observed.own().iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
-        let Some((link, state)) = observed.answering(&member.name) else { continue };
-        if state.certificate() == Some(certificate.fingerprint) {
-            continue;
-        }
-        match reload_at(link, certificate).await {
-            Ok(true) => {
-                cluster.publish_event(QuorumEvent::CertificateReloaded { member: link.name().to_string() }).await;
-            }
-            Ok(false) => due = cluster.after(RELOAD_PERIOD),
-            Err(error) => {
-                tracing::debug!(member = %link.name(), %error, "certificate not reloaded yet");
-                due = cluster.after(RELOAD_PERIOD);
-            }
+        let older = observed.answering(&member.name).filter(|(_, state)| state.certificate() != newest);
+        let Some((link, _)) = older else { continue };
+        let reloaded = reload_at(link, certificate).await;
+        if reloaded == Ok(true) {
+            cluster.publish_event(QuorumEvent::CertificateReloaded { member: link.name().to_string() }).await;
+        } else {
+            tracing::debug!(member = %link.name(), ?reloaded, "certificate not reloaded yet");
+            due = cluster.after(RELOAD_PERIOD);
         }
     }
     due
@@ -277,14 +253,6 @@ async fn reload_at(link: &Arc<MemberLink>, certificate: &Certificate) -> Result<
     drop(admin);
     let admin = link.admin_session(&run_id).await?;
     Ok(admin.certificate() == Some(certificate.fingerprint))
-}
-
-fn in_the_way(found: &Secret, plan: &Plan) -> Option<String> {
-    let (kind, name) = ("Secret".to_owned(), found.name_any());
-    if found.metadata.deletion_timestamp.is_some() {
-        return Some(Blocked::BeingDeleted { kind, name }.to_string());
-    }
-    (!is_ours(found, &plan.uid)).then(|| Blocked::Foreign { kind, name }.to_string())
 }
 
 /// Whether the operator must make a certificate.
@@ -329,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_expiry_of_a_certificate_stays_while_it_has_a_fault() {
-        let expires = |secret: &Secret, last| expiry(Some(&found(secret)), last);
+        let expires = |secret: &Secret, last| expiry(&found(secret), last);
         let (fit, expired) = (secret(NOW), secret(NOW - 2 * CERTIFICATE_LIFE));
         assert_eq!(stored_expiry(&fit), Some(NOW + CERTIFICATE_LIFE));
         assert_eq!(expires(&fit, Some(7)), stored_expiry(&fit));
@@ -338,6 +306,5 @@ mod tests {
         // A leader that starts after the expiry reads it from the Secret.
         assert_eq!(stored_expiry(&expired), Some(NOW - CERTIFICATE_LIFE));
         assert_eq!(stored_expiry(&Secret::default()), None);
-        assert_eq!(expiry(None, Some(7)), None, "members use plain TCP");
     }
 }

@@ -1,13 +1,15 @@
 //! Decisions from one observation: the next step of an update, of a change of the members and of a rotation of
 //! passwords, and the input of the conditions.
 
+use kube::ResourceExt;
+
 use super::locks;
 use super::memory::Applied;
 use super::observe::Observed;
 use crate::api::conditions::beginning;
 use crate::api::{PasswordStage, ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::lost_secrets;
+use crate::quorum::model::condition::Condition;
 use crate::quorum::model::member::MemberSummary;
 use crate::quorum::model::membership::{self, ChangeStep};
 use crate::quorum::model::progress::Until;
@@ -15,6 +17,7 @@ use crate::quorum::model::rollout::{self, RolloutStep};
 use crate::quorum::model::rotation::{self, RotationStep};
 use crate::quorum::model::status::{self, Condition, Overview};
 use crate::quorum::model::tls::{Served, report};
+use crate::quorum::model::{effective, lost_secrets};
 use crate::quorum::session::records_loss;
 use crate::redlock::MemberError;
 
@@ -22,22 +25,16 @@ use crate::redlock::MemberError;
 const LONGEST_REQUEST: usize = 253;
 
 pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
-    rollout::decide(&rollout::Input {
-        members: &observed.members,
-        paused: observed.quorum.metadata.annotations.as_ref().and_then(|all| all.get(ROLLOUT_ANNOTATION))
-            == Some(&"paused".to_owned()),
-        // A rollout waits for a joint change. A change that is not joint yet waits for the rollout.
-        changing: observed.plan.lists.is_joint(),
-        incomplete_locks: &incomplete_locks(observed),
-    })
+    let paused = observed.quorum.annotations().get(ROLLOUT_ANNOTATION).is_some_and(|text| text == "paused");
+    // A rollout waits for a joint change. A change that is not joint yet waits for the rollout.
+    let (changing, members, incomplete) =
+        (observed.plan.lists.is_joint(), &observed.members, incomplete_locks(observed));
+    rollout::decide(&rollout::Input { members, paused, changing, incomplete_locks: &incomplete })
 }
 
 fn incomplete_locks(observed: &Observed<'_>) -> Vec<String> {
-    locks::incomplete(
-        &observed.locks,
-        observed.members.len(),
-        observed.members.iter().filter(|member| member.dead).count(),
-    )
+    let (members, dead) = (observed.members.len(), observed.members.iter().filter(|member| member.dead).count());
+    locks::incomplete(&observed.locks, members, dead)
 }
 
 /// Decides the next step of a change of the members.
@@ -52,10 +49,9 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
     let is_kept = |member: &&MemberSummary| {
         member.external && lists.voters.contains(&member.name) && lists.wanted.contains(&member.name)
     };
-    let left_behind = if lists.meet_both_lists(observed.members.iter().filter(is_kept).count()) {
-        Vec::new()
-    } else {
-        observed.agreement.others(observed.boottime).into_iter().map(|other| other.name).collect()
+    let left_behind: Vec<_> = match lists.meet_both_lists(observed.members.iter().filter(is_kept).count()) {
+        true => Vec::new(),
+        false => observed.agreement.others(observed.boottime).into_iter().map(|other| other.name).collect(),
     };
     membership::decide(&membership::Input {
         now: observed.now,
@@ -66,7 +62,7 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
         busy: busy(observed).as_ref(),
         left_behind: &left_behind,
         former_closed_since: observed.former_closed_since,
-        rejoin_delay: observed.rejoin_delay,
+        rejoin_delay: effective::rejoin_delay_of(&observed.quorum),
     })
 }
 
@@ -85,37 +81,33 @@ fn busy(observed: &Observed<'_>) -> Option<Until> {
 ///
 /// `files_written`: a member that starts now reads the passwords of this stage.
 pub(super) fn rotation(observed: &Observed<'_>, files_written: bool) -> RotationStep {
-    let wanted = observed.quorum.metadata.annotations.as_ref().and_then(|all| all.get(ROTATE_PASSWORDS_ANNOTATION));
-    rotation::decide(&rotation::Input {
-        wanted: wanted.map(|text| beginning(text, LONGEST_REQUEST)),
-        rotation: observed.auth.rotation(),
-        rotated: observed.auth.rotated(),
-        files_written,
-        settled: observed.passwords_settle.is_none(),
-        members: observed.own(),
-    })
+    let wanted = observed.quorum.annotations().get(ROTATE_PASSWORDS_ANNOTATION);
+    let wanted = wanted.map(|text| beginning(text, LONGEST_REQUEST));
+    let (rotation, rotated) = (observed.auth.rotation(), observed.auth.rotated());
+    let (settled, members) = (observed.passwords_settle.is_none(), observed.own());
+    rotation::decide(&rotation::Input { wanted, rotation, rotated, files_written, settled, members })
 }
 
 /// The input of the conditions.
 ///
 /// Before the first apply of this term, the state of updates and rotations is unknown.
 pub(super) fn overview(observed: &Observed<'_>) -> Overview {
-    let applied = observed.applied.as_ref();
-    let rotation = |Applied { config_kept, .. }: &Applied| {
-        let step = rotation(observed, *config_kept);
+    let (applied, memory) = (observed.memory.applied.lock().clone(), observed.memory);
+    let rotation = |applied: &Applied| {
+        let step = rotation(observed, applied.config_kept);
         Some(rotation::progress(observed.auth.rotation()?, observed.own(), &step))
     };
     let is_recorded = records_loss(&observed.quorum);
-    let rollout = rollout::progress(&rollout(observed), observed.own().len(), &observed.undeleted);
+    let rollout = rollout::progress(&rollout(observed), observed.own(), &memory.undeleted.lock());
     Overview {
-        change: membership::describe(&observed.plan.lists, &change(observed), &observed.change_failures),
-        blocked_clients: applied.map(|applied| applied.blocked_clients.clone()).unwrap_or_default(),
-        rotation: applied.and_then(rotation),
+        change: membership::describe(&observed.plan.lists, &change(observed), &memory.change_failures.lock()),
+        rotation: applied.as_ref().and_then(rotation),
         loss: lost_secrets::loss(observed.auth, is_recorded, observed.own(), rollout.as_ref()),
         tls: tls(observed),
-        obstacle: applied.and_then(|applied| applied.obstacle.clone()),
         agreement: Some(status::quorum_agrees(&observed.agreement, observed.plan, observed.boottime)),
         rollout: rollout.filter(|_| applied.is_some()),
+        obstacle: applied.as_ref().and_then(|applied| applied.obstacle.clone()),
+        blocked_clients: applied.map(|applied| applied.blocked_clients).unwrap_or_default(),
     }
 }
 
@@ -130,5 +122,6 @@ fn tls(observed: &Observed<'_>) -> Option<Condition> {
         let tls = observed.speaks_tls(&member.name);
         Some(Served { member: member.name.clone(), tls, certificate: state.certificate(), failure })
     });
-    Some(report(observed.certificate.as_ref()?, &served.collect::<Vec<_>>()).condition())
+    let read = observed.memory.tls.lock();
+    Some(report(read.as_ref()?.certificate.as_ref()?, &served.collect::<Vec<_>>()).condition())
 }

@@ -26,11 +26,10 @@ pub(super) struct Memory {
     pub(super) lowering: Mutex<Option<Lowering>>,
     /// Failures at members that delay a change of the members.
     pub(super) change_failures: Mutex<Vec<String>>,
+    /// `None` if members use plain TCP.
     pub(super) tls: Mutex<Option<ReadTls>>,
     /// The operator's own authority at its last reading, which is written back if its Secret is deleted.
     pub(super) authority: Mutex<Authority>,
-    /// The certificate to serve, or its fault. `None` if members use plain TCP.
-    pub(super) certificate: Mutex<Option<Result<Certificate, String>>>,
     pub(super) passwords: Mutex<Passwords>,
     /// Since when the auth Secret has been missing without a copy at this leader.
     pub(super) auth_missing_since: Mutex<Option<Monotonic>>,

@@ -1,33 +1,28 @@
 //! One quorum at one moment, for the leader: caches, members' answers, records and locks. Each step of the controller
 //! decides on one observation. After each change the controller makes a new one.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 
 use super::cluster::Cluster;
 use super::locks::HeldLock;
-use super::memory::{Applied, Memory, Podless};
+use super::memory::Memory;
 use super::owned::{Owned, is_kept};
 use super::snapshot::Sources;
 use crate::api::{MEMBER_LABEL, RedisQuorum};
 use crate::fence::{Reason, State, Users};
 use crate::quorum::model::agreement::Agreement;
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::build::mounted_acl_key;
 use crate::quorum::model::expose::{Address, ExposePlan, balancer_host};
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, Standing, StartedWith};
-use crate::quorum::model::membership::{is_closed, is_declared_dead};
 use crate::quorum::model::plan::{MemberPlan, Plan};
-use crate::quorum::model::record::{admitted_run_id, record_named};
 use crate::quorum::model::status::{Keys, Watched};
-use crate::quorum::model::tls::Certificate;
-use crate::quorum::model::{effective, facts};
+use crate::quorum::model::{build, effective, facts, membership, record};
 use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink};
 use crate::redis_member::acl::UserRule;
 use crate::runtime::context::Context;
@@ -61,7 +56,6 @@ pub(super) struct Observed<'a> {
     pub(super) quorum: Arc<RedisQuorum>,
     /// The voters in this state of the quorum. The plan can be made from another state.
     pub(super) lists: Lists,
-    pub(super) rejoin_delay: Duration,
     /// The members of the plan, the operator's own first.
     pub(super) members: Vec<MemberSummary>,
     /// The links to them and to members that leave.
@@ -71,18 +65,13 @@ pub(super) struct Observed<'a> {
     /// The objects of the operator's own members, in the order of the plan.
     pub(super) own_objects: Vec<OwnObjects<'a>>,
     pub(super) locks: Vec<HeldLock>,
-    /// The namespaces of its clients.
-    pub(super) namespaces: Vec<Arc<Namespace>>,
     pub(super) agreement: Agreement,
     /// The secrets that this replica has at this moment.
     pub(super) stored_auth: Option<Auth>,
     pub(super) watched: Watched,
     pub(super) former_closed_since: Option<Monotonic>,
-    pub(super) applied: Option<Applied>,
-    pub(super) certificate: Option<Result<Certificate, String>>,
-    pub(super) change_failures: Vec<String>,
-    pub(super) undeleted: BTreeMap<String, String>,
-    pub(super) podless: BTreeMap<String, Podless>,
+    /// The results of earlier steps.
+    pub(super) memory: &'a Memory,
     /// The rest of the time for the other replicas to read the passwords.
     pub(super) passwords_settle: Option<Duration>,
 }
@@ -105,8 +94,9 @@ impl<'a> Observer<'a> {
 
     /// Observes the quorum with this state of its object.
     pub(super) fn observe_at(&self, quorum: Arc<RedisQuorum>) -> Observed<'a> {
-        let (context, session, plan, memory) = (self.context, self.sources.session, self.plan, self.memory);
-        let (now, boottime, namespace) = (context.clock.monotonic(), context.clock.boottime(), &plan.namespace);
+        let Sources { context, session, memory, .. } = self.sources;
+        let (now, boottime) = (context.clock.monotonic(), context.clock.boottime());
+        let (plan, namespace) = (self.plan, &self.plan.namespace);
         let links: Vec<_> = session.links().iter().map(|link| (link.clone(), link.state())).collect();
         let node = |pod: &Pod| context.nodes.cluster_named(&facts::node_name(pod)?);
         let own_objects = |member: &'a MemberPlan| {
@@ -118,34 +108,23 @@ impl<'a> Observer<'a> {
             OwnObjects { member, external_address: expose.and_then(address), pod, service }
         };
         let (stored_auth, agreement) = (session.auth(), session.agreement().lock().clone());
-        let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
-        let watched = Watched {
-            clocks: session.clocks().report(boottime),
-            keys: own_keys(&links),
-            bound: effective::current(&quorum),
-            all_external: links.iter().all(|(link, _)| link.plan().is_external()),
-        };
+        let (clocks, keys) = (session.clocks().report(boottime), own_keys(&links));
+        let all_external = links.iter().all(|(link, _)| link.plan().is_external());
         let mut observed = Observed {
             plan,
             auth: self.auth,
-            epoch: self.term.epoch,
+            epoch: self.sources.term.epoch,
             now,
             boottime,
-            rejoin_delay: effective::rejoin_delay_of(&quorum),
             members: Vec::new(),
             links,
             own_objects: plan.members.iter().map(own_objects).collect(),
-            namespaces: clients.collect(),
             locks: self.sources.held_locks(&quorum),
             agreement,
             stored_auth,
-            watched,
+            watched: Watched { clocks, keys, bound: effective::current(&quorum).max_ttl, all_external },
             former_closed_since: session.timers().former_closed_since(plan.lists.epoch),
-            applied: memory.applied.lock().clone(),
-            certificate: memory.certificate.lock().clone(),
-            change_failures: memory.change_failures.lock().clone(),
-            undeleted: memory.undeleted.lock().clone(),
-            podless: memory.podless.lock().clone(),
+            memory,
             passwords_settle: memory.passwords.lock().settle(self.auth.generation(), now),
             lists: Lists::of(&quorum),
             quorum,
@@ -157,11 +136,11 @@ impl<'a> Observer<'a> {
     fn summary(&self, plan: &MemberPlan, observed: &Observed<'_>) -> MemberSummary {
         let (quorum, lists) = (&observed.quorum, &self.plan.lists);
         let (external, own) = (plan.is_external(), !plan.is_external());
-        let record = record_named(quorum, &plan.name);
+        let record = record::record_named(quorum, &plan.name);
         let state = observed.link(&plan.name).map(|(_, state)| state);
         let answering = state.and_then(LinkState::answering);
         let admitted = answering.is_some_and(|answering| record.admits(&answering.run_id));
-        let obeys = answering.is_some() && state.is_some_and(|state| state.raised() == Some(self.term.epoch));
+        let obeys = answering.is_some() && state.is_some_and(|state| state.raised() == Some(observed.epoch));
         let is_open = answering.is_some_and(|answering| answering.users == Users::Open);
         let votes = admitted && (external || (obeys && is_open));
         let next = UserRule::locker_name(lists.epoch + 1);
@@ -196,8 +175,11 @@ impl<'a> Observer<'a> {
             votes,
             ready_for_next: external || (votes && open.is_some_and(|open| open.contains(&next))),
             confirmed: answering.is_some_and(|answering| has_confirmed(&answering.run_id)),
-            closed: is_closed(quorum, &plan.name, lists),
-            dead: external && !admitted && !lists.wanted.contains(&plan.name) && is_declared_dead(quorum, &plan.name),
+            closed: membership::is_closed(quorum, &plan.name, lists),
+            dead: external
+                && !admitted
+                && !lists.wanted.contains(&plan.name)
+                && membership::is_declared_dead(quorum, &plan.name),
             name: plan.name.clone(),
         }
     }
@@ -252,7 +234,7 @@ impl Observed<'_> {
 
     /// Connects to the process of an admitted member.
     pub(super) async fn admin_session(&self, name: &str) -> Result<AdminSession<'_>, ActError> {
-        let admitted = self.link(name).zip(admitted_run_id(&self.quorum, name));
+        let admitted = self.link(name).zip(record::admitted_run_id(&self.quorum, name));
         let ((link, _), run_id) = admitted.ok_or(ActError::NoAddress)?;
         link.admin_session(&run_id).await
     }
@@ -273,7 +255,7 @@ impl Observed<'_> {
 fn started_with(pod: Option<&Pod>, member: &MemberPlan, auth: &Auth) -> StartedWith {
     match pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
         None => StartedWith::Nothing,
-        Some(pod) if facts::acl_key(pod) == Some(mounted_acl_key(auth, member).as_str()) => StartedWith::These,
+        Some(pod) if facts::acl_key(pod) == Some(build::mounted_acl_key(auth, member).as_str()) => StartedWith::These,
         Some(_) => StartedWith::Others,
     }
 }

@@ -4,26 +4,24 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
-use super::decide;
 use super::error::{RESYNC, Result};
-use super::locks::is_any_longer;
 use super::observe::{Observed, Observer, OwnObjects};
 use super::snapshot::MemberSnapshot;
+use super::{decide, locks};
 use crate::api::conditions::cut;
 use crate::api::{
     MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, RedisQuorum, RedisQuorumStatus,
 };
 use crate::fence::count_from;
-use crate::quorum::model::auth::{Auth, Rotation};
-use crate::quorum::model::effective;
-use crate::quorum::model::facts;
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::effective::{self, Effective};
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, StartedWith};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::problems::Problem;
-use crate::quorum::model::record;
 use crate::quorum::model::status::{self, MemberWaits};
 use crate::quorum::model::unanswered::Unanswered;
+use crate::quorum::model::{facts, record};
 use crate::quorum::session::LinkState;
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
@@ -41,7 +39,7 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic> {
     let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
     observer.memory.undeleted.lock().clear();
     let quorum = &observed.quorum;
-    let held = is_any_longer(&observed.locks, quorum.spec.max_ttl.get());
+    let held = locks::is_any_longer(&observed.locks, Effective::wanted(quorum).max_ttl);
     let (mut in_force, due) = effective::next(quorum, &mut lowering.lock(), held, observed.now);
     if observed.agreement.is_shared() {
         in_force = effective::shared(in_force, quorum, observed.agreement.settled(observed.boottime));
@@ -64,10 +62,9 @@ pub(super) async fn conclude(observer: &Observer<'_>) -> Result<()> {
     let (overview, now) = (decide::overview(&observed), cluster.api_time());
     let everything = |status: &mut RedisQuorumStatus| {
         announce_counts(status, cluster, &observed);
-        refresh(status, &observed);
-        let (generation, lists) = (observed.quorum.metadata.generation, lists_of(status, &observed));
-        status::conditions(status, &lists, &overview, (generation, now));
-        status::watch_conditions(status, &observed.watched, (generation, now));
+        let (generation, lists) = (observed.quorum.metadata.generation, refresh(status, &observed));
+        status::conditions(status, &lists, &overview, generation, now);
+        status::watch_conditions(status, &observed.watched, generation, now);
     };
     cluster.replace(&observed.quorum, everything).await
 }
@@ -79,16 +76,14 @@ pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem:
 }
 
 fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observed: &Observed<'_>) {
-    for published in &mut status.members {
+    let delay = effective::rejoin_delay_of(&observed.quorum);
+    for published in status.members.iter_mut().filter(|published| published.state == MemberState::Fenced) {
         let Some((_, state)) = observed.link(&published.name) else { continue };
         let last = state.processes.last().filter(|last| published.run_id.as_deref() == Some(last.run_id.as_str()));
         let (Some(announced), Some(last)) = (published.rejoin_at, last) else { continue };
-        let until = count_from(last, state.fenced_since()) + observed.rejoin_delay;
-        let counted = cluster.wall_time(until, observed.now);
+        let until = count_from(last, state.fenced_since()) + delay;
         let is_off = |counted: &MilliTime| (counted.as_millis() - announced.as_millis()).abs() > ANNOUNCED_WITHIN;
-        if published.state == MemberState::Fenced {
-            published.rejoin_at = counted.filter(is_off).or(published.rejoin_at);
-        }
+        published.rejoin_at = cluster.wall_time(until, observed.now).filter(is_off).or(published.rejoin_at);
     }
 }
 
@@ -121,12 +116,12 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
     }
     status.membership_epoch = status.membership_epoch.max(Some(plan.lists.epoch));
     for member in plan.all_members() {
-        if !status.members.iter().any(|published| published.name == member.name) {
+        if status.member_mut(&member.name).is_none() {
             status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
         }
         // This precedes all uses, because the operator must reach a leaving member that the specification no longer names.
-        let Some(external) = &member.external else { continue };
-        let Some(published) = status.member_mut(&member.name) else { continue };
+        let external = member.external.as_ref().zip(status.member_mut(&member.name));
+        let Some((external, published)) = external else { continue };
         // Another address is another master.
         if published.external.as_ref().is_none_or(|published| published.address == external.address) {
             published.external = Some(external.clone());
@@ -134,27 +129,25 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
     }
 }
 
-/// The lists of this status, because this write can change them.
-fn lists_of(status: &RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
-    Lists::of_status(Some(status), observed.plan.lists.wanted.clone())
-}
-
 /// Refreshes all fields that follow from the observation, except the conditions.
-fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
+///
+/// Returns the lists of the status, because this write can change them.
+fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
     basics(status, observed.plan);
     for OwnObjects { member, external_address, .. } in &observed.own_objects {
-        let Some((link, state)) = observed.link(&member.name) else { continue };
-        if let Some(published) = status.member_mut(&member.name) {
-            published.pod_name = Some(member.pod_name());
-            published.address = link.address().or_else(|| published.address.take());
-            published.external_address = external_address.as_ref().map(ToString::to_string);
-            published.message = match published.state {
-                MemberState::Admitted => published.message.take(),
-                MemberState::Fenced => why_fenced(observed, published).map(cut),
-                MemberState::Pending => no_process(observed, &member.name).map(cut),
-                MemberState::Starting | MemberState::Unreachable => why_absent(observed, member, state).map(cut),
-            };
-        }
+        let found = observed.link(&member.name).zip(status.member_mut(&member.name));
+        let Some(((link, state), published)) = found else { continue };
+        published.pod_name = Some(member.pod_name());
+        published.address = link.address().or_else(|| published.address.take());
+        published.external_address = external_address.as_ref().map(ToString::to_string);
+        let message = match published.state {
+            MemberState::Admitted => published.message.take(),
+            MemberState::Fenced => why_fenced(observed, published),
+            MemberState::Pending | MemberState::Starting | MemberState::Unreachable => {
+                why_absent(observed, member, state)
+            }
+        };
+        published.message = message.map(cut);
     }
     // The same write has the condition, because a client that reads the agreement uses the agreed values.
     if let Some(settled) = observed.agreement.settled(observed.boottime) {
@@ -163,32 +156,32 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     refresh_external(status, observed);
     status.observed_generation = observed.quorum.metadata.generation;
     let rotation = observed.stored_auth.as_ref().and_then(Auth::rotation);
-    let rotation = rotation.map(|Rotation { request, stage, .. }| (request.clone(), *stage));
-    status.password_rotation = rotation.map(|(request, stage)| PasswordRotation { request, stage });
-    let lists = lists_of(status, observed);
+    status.password_rotation =
+        rotation.map(|rotation| PasswordRotation { request: rotation.request.clone(), stage: rotation.stage });
+    let lists = Lists::of_status(Some(status), observed.plan.lists.wanted.clone());
     status.quorum = i32::try_from(lists.majority()).ok();
     status.ready = Some(status::ready_column(status, &lists));
+    lists
 }
 
 /// Why a fenced own member does not vote, and why its pod remains.
 fn why_fenced(observed: &Observed<'_>, published: &MemberStatus) -> Option<String> {
-    let undeleted = observed.undeleted.get(&published.name);
+    let undeleted = observed.memory.undeleted.lock();
+    let undeleted = undeleted.get(&published.name);
     let undeleted = undeleted.map(|answer| format!("the API server does not delete its pod: {answer}"));
     let why: Vec<_> = record::message_of(published).into_iter().chain(undeleted).collect();
     (!why.is_empty()).then(|| why.join("; "))
 }
 
-/// Why an own member has no process.
-fn no_process(observed: &Observed<'_>, member: &str) -> Option<String> {
-    let podless = observed.podless.get(member).and_then(|podless| podless.why.as_deref());
-    facts::no_process((observed.plan.namespace.as_str(), member), observed.pod(member), podless)
-}
-
 /// Why an own member has no process, or why its process does not answer.
 fn why_absent(observed: &Observed<'_>, member: &MemberPlan, state: &LinkState) -> Option<String> {
-    let failure = state.failure.as_ref().filter(|_| observed.pod(&member.name).is_some_and(facts::runs));
-    let failure = failure.map(|failure| why_silent(observed, member, failure));
-    failure.or_else(|| no_process(observed, &member.name))
+    let pod = observed.pod(&member.name);
+    if let Some(failure) = state.failure.as_ref().filter(|_| pod.is_some_and(facts::runs)) {
+        return Some(why_silent(observed, member, failure));
+    }
+    let podless = observed.memory.podless.lock();
+    let why = podless.get(&member.name).and_then(|podless| podless.why.as_deref());
+    facts::no_process((&observed.plan.namespace, &member.name), pod, why)
 }
 
 /// Why the process of an own member does not answer.
