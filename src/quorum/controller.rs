@@ -172,7 +172,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action>
     let quorum = session.quorum();
     let pause = match plan::validate(&quorum) {
         _ if quorum.metadata.deletion_timestamp.is_some() => decommission::end(&sources).await?,
-        Ok(plan) => match carry_out(&leader.owned, sources, &plan).await {
+        Ok(plan) => match carry_out(&leader.owned, sources, plan).await {
             Err(Error::Later(pause)) => pause,
             outcome => outcome?,
         },
@@ -187,7 +187,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action>
 }
 
 /// Executes the spec of a remaining quorum, and returns the pause until the next reconciliation.
-async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<Duration> {
+async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: Plan) -> Result<Duration> {
     let Sources { context, session, cluster, memory, term, .. } = sources;
     let namespace = context.namespaces.cluster_named(&plan.namespace);
     if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
@@ -195,7 +195,7 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: &Plan) -> Result<D
         return Ok(LONGEST_BACKOFF);
     }
     unless_refused(&sources, ("RedisQuorum", &plan.name), cluster.set_finalizer(true).await).await?;
-    let auth = auth::ensure(&sources, plan).await;
+    let auth = auth::ensure(&sources, &plan).await;
     let auth = unless_refused(&sources, ("Secret", &plan.auth_name()), auth).await?;
     let (auth, plan) = clients::grant(&sources, plan, auth).await?;
     let observer = Observer { sources, context, cluster, term, owned, memory, plan: &plan, auth: &auth };

@@ -62,7 +62,7 @@ async fn keep_secrets(observer: &Observer<'_>, objects: &Objects, transport: &Tr
         blocked_clients.extend(owned::keep(sources, plan, secret, None).await?);
     }
     blocked_clients.extend(copies::keep(observer, transport).await?);
-    blocked_clients.extend(clients::without_grants(&observer.observe(), observer.memory));
+    blocked_clients.extend(clients::without_grants(&observer.observe()));
     let config_kept = clients_changed && blocked_config.is_none();
     let (at, due) = (cluster.now(), cluster.after(RESYNC));
     let applied = Applied { secrets, blocked_clients, blocked_config, config_kept, obstacle: None, at, due };

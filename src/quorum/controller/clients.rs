@@ -1,6 +1,5 @@
 //! Clients outside the operator: who they are, and their users on running members.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Secret;
@@ -8,17 +7,15 @@ use k8s_openapi::api::core::v1::Secret;
 use super::auth;
 use super::cluster::Cluster;
 use super::error::Result;
-use super::memory::{AuthWrite, Memory};
+use super::memory::AuthWrite;
 use super::observe::{Observed, Observer};
 use super::snapshot::Sources;
 use crate::api::requests::is_ours;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
-use crate::quorum::model::build::users_acl;
 use crate::quorum::model::member::{MemberSummary, StartedWith};
-use crate::quorum::model::membership::{is_closed, users_since};
 use crate::quorum::model::plan::{MemberPlan, Plan};
-use crate::quorum::model::record::admitted_run_id;
+use crate::quorum::model::{build, membership, record};
 use crate::quorum::session::ActError;
 use crate::redis_member::acl::UserRule;
 
@@ -35,20 +32,19 @@ struct Difference {
 ///
 /// This precedes the creation of anything from these secrets. If a grant cannot be stored, a new client gets no grant, and the
 /// plan continues without it.
-pub(super) async fn grant<'p>(sources: &Sources<'_>, plan: &'p Plan, auth: Auth) -> Result<(Auth, Cow<'p, Plan>)> {
+pub(super) async fn grant(sources: &Sources<'_>, mut plan: Plan, auth: Auth) -> Result<(Auth, Plan)> {
     let Some(next) = auth.granting(&plan.clients) else {
         sources.memory.record_auth_refusal(AuthWrite::Grant, None);
-        return Ok((auth, Cow::Borrowed(plan)));
+        return Ok((auth, plan));
     };
-    let obstacle = auth::store(sources, plan, &auth, next.clone()).await?;
+    let obstacle = auth::store(sources, &plan, &auth, next.clone()).await?;
     let is_stored = obstacle.is_none();
     sources.memory.record_auth_refusal(AuthWrite::Grant, obstacle);
     if is_stored {
-        return Ok((next, Cow::Borrowed(plan)));
+        return Ok((next, plan));
     }
-    let mut granted = plan.clone();
-    granted.clients.retain(|client| auth.grants(client));
-    Ok((auth, Cow::Owned(granted)))
+    plan.clients.retain(|client| auth.grants(client));
+    Ok((auth, plan))
 }
 
 /// The config Secret, which has the ACL files.
@@ -57,13 +53,13 @@ async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>> {
 }
 
 /// The names of clients in the specification that the plan had to leave out.
-pub(super) fn without_grants(observed: &Observed<'_>, memory: &Memory) -> Option<String> {
+pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
     let plan = observed.plan;
     let left_out = observed.quorum.spec.clients.iter().filter(|_| plan.external.is_empty());
     let left_out = left_out.filter(|client| plan.clients.iter().all(|planned| planned.name != client.name));
     let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
     (!names.is_empty()).then(|| {
-        let refusal = memory.auth_obstacles.lock().get(&AuthWrite::Grant).cloned().unwrap_or_default();
+        let refusal = observed.memory.auth_obstacles.lock().get(&AuthWrite::Grant).cloned().unwrap_or_default();
         Blocked::NotGranted { names: names.join(", "), refusal }.to_string()
     })
 }
@@ -78,32 +74,41 @@ pub(super) async fn correct_users(observer: &Observer<'_>) {
     let plan = observed.plan;
     let locker = UserRule::locker_name(plan.lists.epoch);
     for member in observed.own().iter().filter(|member| observed.is_of_plan() && member.admitted && member.obeys) {
-        let Some((link, state)) = observed.answering(&member.name) else { continue };
-        let Some(observation) = state.observation() else { continue };
+        let answering = observed.answering(&member.name);
+        let Some(observation) = answering.and_then(|(_, state)| state.observation()) else { continue };
         let is_open = |user: &str| observation.open_users.iter().any(|open| open == user);
         let mut missing = plan.open_rules(observed.auth, &member.name);
         missing.retain(|rule| !is_open(rule.name()));
-        let since = users_since(&observed.quorum, &member.name, &plan.lists);
+        let since = membership::users_since(&observed.quorum, &member.name, &plan.lists);
         let planned = plan.closing_rules(observed.auth, &member.name, since);
         let unplanned = unplanned(&planned, &observation.open_users, plan.lists.epoch);
         if (missing.is_empty() && unplanned.is_empty()) || !is_open(&locker) {
             continue;
         }
-        let corrected = async {
-            let mut admin = link.admin_session(&observation.run_id).await?;
-            if !unplanned.is_empty() {
-                tracing::warn!(member = %member.name, users = ?unplanned, "closing users that the plan does not have");
-                let rules: Vec<_> = unplanned.iter().map(|user| UserRule::removed(user)).collect();
-                admin.close_some(observed.epoch, &rules).await?;
-            }
-            match missing.is_empty() {
-                true => admin.observe().await.map(drop),
-                false => admin.open_more(observed.epoch, &missing).await,
-            }
-        };
-        if let Err(error) = corrected.await {
+        if !unplanned.is_empty() {
+            tracing::warn!(member = %member.name, users = ?unplanned, "closing users that the plan does not have");
+        }
+        if let Err(error) = replace_users(observed, &member.name, &unplanned, &missing).await {
             tracing::info!(member = %member.name, %error, "users of clients not corrected yet");
         }
+    }
+}
+
+/// Closes and opens users on an admitted process, and observes the result.
+async fn replace_users(
+    observed: &Observed<'_>,
+    member: &str,
+    closed: &[impl AsRef<str>],
+    opened: &[UserRule],
+) -> Result<(), ActError> {
+    let mut admin = observed.admin_session(member).await?;
+    if !closed.is_empty() {
+        let closed: Vec<_> = closed.iter().map(|user| UserRule::removed(user.as_ref())).collect();
+        admin.close_some(observed.epoch, &closed).await?;
+    }
+    match opened.is_empty() {
+        true => admin.observe().await.map(drop),
+        false => admin.open_more(observed.epoch, opened).await,
     }
 }
 
@@ -127,8 +132,8 @@ pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>> {
     let observed = observer.observe();
     // A member without these secrets is closed by its restart, which needs the files.
     let closed = |member: &MemberSummary| {
-        let is_restarted = || member.started_with != StartedWith::These;
-        is_closed(&observed.quorum, &member.name, &plan.lists) || (auth.id().is_some() && is_restarted())
+        let is_restarted = auth.id().is_some() && member.started_with != StartedWith::These;
+        is_restarted || membership::is_closed(&observed.quorum, &member.name, &plan.lists)
     };
     if plan.lists.is_joint() && !observed.own().iter().all(closed) {
         return Ok(vec!["users of the former list are being closed".to_owned()]);
@@ -141,18 +146,22 @@ pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>> {
         }
         // The process has other passwords than the files, and they disappear with the process.
         let has_these = member.started_with != StartedWith::Others;
-        let files = (acl_file(&config, of_plan), users_acl(plan, auth, of_plan));
+        let files = (acl_file(&config, of_plan), build::users_acl(plan, auth, of_plan));
         let mut difference = difference(&files.0, &files.1, has_these);
         gone.extend(difference.removed.iter().cloned());
         // The users of earlier epochs were closed when the list changed.
         let is_former = |user: &String| UserRule::split_name(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch);
         difference.removed.retain(|user| !is_former(user));
         let is_lost = !has_these && observed.refuses(name);
-        let votes = admitted_run_id(&observed.quorum, name).is_some() && !is_lost;
+        let votes = record::admitted_run_id(&observed.quorum, name).is_some() && !is_lost;
         if difference == Difference::default() || !votes {
             continue;
         }
-        if let Err(error) = change_on(&observer.observe(), name, &difference).await {
+        let observed = observer.observe();
+        // A member that waits for the end of a change of the members is opened at that time, with the rules of that time.
+        let mut changed = plan.open_rules(auth, name);
+        changed.retain(|rule| difference.changed.iter().any(|name| name == rule.name()));
+        if let Err(error) = replace_users(&observed, name, &difference.removed, &changed).await {
             waiting.push(format!("{name} still has the old rights of clients: {error}"));
         }
     }
@@ -174,23 +183,9 @@ pub(super) async fn former_users_on_file(cluster: &Cluster<'_>, plan: &Plan) -> 
     Ok(plan.members.iter().map(|member| (member.name.clone(), of_member(member))).collect())
 }
 
-async fn change_on(observed: &Observed<'_>, name: &str, difference: &Difference) -> Result<(), ActError> {
-    let mut admin = observed.admin_session(name).await?;
-    // A member that waits for the end of a change of the members is opened at that time, with the rules of that time.
-    let mut changed = observed.plan.open_rules(observed.auth, name);
-    changed.retain(|rule| difference.changed.iter().any(|name| name == rule.name()));
-    let removed: Vec<UserRule> = difference.removed.iter().map(|user| UserRule::removed(user)).collect();
-    if !removed.is_empty() {
-        admin.close_some(observed.epoch, &removed).await?;
-    }
-    if changed.is_empty() { Ok(()) } else { admin.open_more(observed.epoch, &changed).await }
-}
-
 async fn delete_secrets_of(cluster: &Cluster<'_>, plan: &Plan, users: &[String]) -> Result<()> {
-    for client in users.iter().filter_map(|user| UserRule::client_of(user)) {
-        if plan.clients.iter().any(|planned| planned.name == client) {
-            continue;
-        }
+    let clients = users.iter().filter_map(|user| UserRule::client_of(user));
+    for client in clients.filter(|client| plan.clients.iter().all(|planned| planned.name != *client)) {
         let found: Option<Secret> = cluster.get(&plan.namespace, &plan.client_secret_name(client)).await?;
         if let Some(found) = found.filter(|secret| is_ours(secret, &plan.uid)) {
             cluster.delete(&found).await?;
@@ -215,9 +210,8 @@ fn difference(old: &str, new: &str, passwords: bool) -> Difference {
     let is_another = |name: &str, old: &User<'_>, new: &User<'_>| {
         passwords && UserRule::client_of(name).is_some() && old.hashes.iter().all(|hash| !new.hashes.contains(hash))
     };
-    let changed = new
-        .iter()
-        .filter(|(name, new)| old.get(*name).is_some_and(|old| old.rules != new.rules || is_another(name, old, new)));
+    let is_changed = |name: &str, old: &User<'_>, new: &User<'_>| old.rules != new.rules || is_another(name, old, new);
+    let changed = new.iter().filter(|(name, new)| old.get(*name).is_some_and(|old| is_changed(name, old, new)));
     Difference { removed: removed.collect(), changed: changed.map(|(name, _)| (*name).to_owned()).collect() }
 }
 
@@ -228,19 +222,15 @@ struct User<'a> {
     rules: Vec<&'a str>,
 }
 
-impl<'a> User<'a> {
-    fn read(rules: &'a str) -> Self {
-        let (hashes, rules) = rules.split(' ').partition(|rule| rule.starts_with('#'));
-        Self { hashes, rules }
-    }
-}
-
 /// The users of an ACL file that can vote, and those of clients that only read.
 fn users_of(acl: &str) -> BTreeMap<&str, User<'_>> {
-    acl.lines()
-        .filter_map(|line| line.strip_prefix("user ")?.split_once(' '))
-        .filter(|(name, _)| UserRule::split_name(name).is_some() || UserRule::client_of(name).is_some())
-        .map(|(name, rules)| (name, User::read(rules)))
+    let users = acl.lines().filter_map(|line| line.strip_prefix("user ")?.split_once(' '));
+    let users = users.filter(|(name, _)| UserRule::split_name(name).is_some() || UserRule::client_of(name).is_some());
+    users
+        .map(|(name, rules)| {
+            let (hashes, rules) = rules.split(' ').partition(|rule| rule.starts_with('#'));
+            (name, User { hashes, rules })
+        })
         .collect()
 }
 

@@ -124,7 +124,7 @@ async fn a_refusal_before_the_first_step_is_published() {
         };
         let world = World::new(quorum, Vec::new(), answer);
         let cluster = world.cluster();
-        let ended = carry_out(&world.owned, world.observer(&cluster).sources, &world.plan).await;
+        let ended = carry_out(&world.owned, world.observer(&cluster).sources, world.plan.clone()).await;
         assert!(matches!(ended, Err(Error::Later(pause)) if pause == LONGEST_BACKOFF), "{ended:?}");
         let published = world.requests("PUT");
         assert!(published.len() == 1 && published[0].contains("denied by policy p"), "{published:?}");
