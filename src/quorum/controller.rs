@@ -231,7 +231,7 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic> {
     let members = settle::settle(observer).await?;
     let applied = apply::apply(observer, &tls).await?;
     let updates = rollout::update(observer, &tls, &applied).await?;
-    let passwords = rotation::rotate(observer, applied.config_kept).await?;
+    let passwords = observer.cluster.after(rotation::rotate(observer, applied.config_kept).await?);
     clients::correct_users(observer).await;
     let lists = change::carry_out(observer).await?;
     let leavers = decommission::remove_members(observer).await?;

@@ -3,42 +3,33 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::auth;
-use super::decide;
 use super::error::{LONGEST_BACKOFF, RESYNC, Result};
-use super::memory::{AuthWrite, Passwords};
+use super::memory::AuthWrite;
 use super::observe::{Observed, Observer};
+use super::{auth, decide};
 use crate::api::PasswordStage;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::rotation::RotationStep;
 use crate::quorum::session::ActError;
 use crate::redis_member::acl::OPERATOR_USER;
-use crate::time::Monotonic;
 
 /// The pause before the next attempt at a failed member.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Takes steps until the rotation must wait, and returns when to check again.
-pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Result<Monotonic> {
-    let pause = pause_after_steps(observer, files_written).await?;
-    Ok(observer.cluster.after(pause.unwrap_or(RESYNC)))
-}
-
-async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Result<Option<Duration>> {
+/// Takes steps until the rotation must wait, and returns the pause until the next check.
+pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Result<Duration> {
     let (auth, plan) = (observer.auth, observer.plan);
     // A joint change and a rotation exclude each other. A change becomes joint only after the end of a rotation stage in progress.
     if plan.lists.is_joint() {
-        return Ok(None);
+        return Ok(RESYNC);
     }
     for _ in 0..=plan.members.len() {
         let observed = observer.observe();
         let (next, event) = match decide::rotation(&observed, files_written) {
             RotationStep::Nothing | RotationStep::Wait(_) | RotationStep::AwaitFinish => {
                 observer.memory.record_auth_refusal(AuthWrite::Rotate, None);
-                return Ok(auth.rotation().and(observed.passwords_settle));
+                return Ok(auth.rotation().and(observed.passwords_settle).unwrap_or(RESYNC));
             }
             RotationStep::Begin(request) => (auth.begin(&request), QuorumEvent::RotationBegins),
             RotationStep::Advance => {
@@ -51,23 +42,23 @@ async fn pause_after_steps(observer: &Observer<'_>, files_written: bool) -> Resu
                 (next, event)
             }
             RotationStep::Confirm { name, cut } => {
-                if let Err(error) = confirm(&observed, &name, cut, &observer.memory.passwords).await {
+                let confirmed = confirm(&observed, &name, cut).await;
+                if let Err(error) = &confirmed {
                     tracing::info!(member = %name, %error, "passwords not set yet");
-                    return Ok(Some(AFTER_FAILURE));
                 }
                 // Each reconciliation cuts the connections of one member. The next one follows when its connections are back.
-                if cut {
-                    return Ok(Some(AFTER_FAILURE));
+                if confirmed.is_err() || cut {
+                    return Ok(AFTER_FAILURE);
                 }
                 continue;
             }
         };
-        return change(observer, next, event).await.map(Some);
+        return change(observer, next, event).await;
     }
-    Ok(Some(AFTER_FAILURE))
+    Ok(AFTER_FAILURE)
 }
 
-async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mutex<Passwords>) -> Result<(), ActError> {
+async fn confirm(observed: &Observed<'_>, name: &str, cut: bool) -> Result<(), ActError> {
     let auth = observed.auth;
     let (link, state) = observed.link(name).ok_or(ActError::NoAddress)?;
     let last = state.processes.last().ok_or(ActError::OtherProcess)?;
@@ -77,7 +68,7 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool, passwords: &Mut
     users.push(observed.plan.next_locker(auth, name));
     link.admin_session(&last.run_id).await?.set_passwords(observed.epoch, &operator, &users, cut).await?;
     tracing::info!(member = %name, generation = auth.generation(), cut, "passwords set");
-    passwords.lock().confirmed.insert(last.run_id.clone(), auth.generation());
+    observed.memory.passwords.lock().confirmed.insert(last.run_id.clone(), auth.generation());
     Ok(())
 }
 
