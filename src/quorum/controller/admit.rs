@@ -13,7 +13,7 @@ use super::fencing::{close_users, write};
 use super::observe::Observer;
 use super::snapshot::MemberSnapshot;
 use super::{publish, token_levelling};
-use crate::api::{MilliTime, RedisQuorum};
+use crate::api::RedisQuorum;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::effective;
 use crate::quorum::model::events::QuorumEvent;
@@ -82,9 +82,11 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
 async fn record_admission(observer: &Observer<'_>, snapshot: &MemberSnapshot, counter: FencingToken) -> Result<()> {
     let record = snapshot.record.after(FenceStep::Admit, snapshot.process.as_ref(), &snapshot.verdict);
     let external = snapshot.link.plan().is_external();
-    let admitted_at = publish::admitted_at(observer.cluster, snapshot);
+    let now = observer.cluster.now();
+    // The announced time has passed, but later replies of the API server can move the estimate of its clock back.
+    let admitted_at = now + publish::until_announced(observer.cluster, snapshot);
     let stamps = Stamps {
-        admitted_at: MilliTime::from_millis(admitted_at),
+        admitted_at: observer.cluster.wall_time(admitted_at, now),
         operator_epoch: Some(observer.term.epoch),
         // For an external master its own record decides which epochs ended there, and the admission does not.
         epoch: (!external).then_some(observer.plan.lists.epoch),

@@ -87,27 +87,15 @@ fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observ
     }
 }
 
-/// The time until which a member waits for its announced time, after its own wait has ended.
+/// The rest of the time until a member's announced time.
 ///
-/// This replica's estimate of the API server's clock can be better now than at the announcement, and users compare by
-/// that clock.
-pub(super) fn wait_for_announced(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Option<Monotonic> {
-    let left = until_announced(cluster, snapshot).and_then(|left| u64::try_from(left).ok())?;
-    (left > 0).then(|| cluster.now() + Duration::from_millis(left))
-}
-
-/// The time of a decided admission, in milliseconds of Unix time.
-///
-/// The announced time has passed by then, but later replies of the API server can move the estimate of its clock back.
-pub(super) fn admitted_at(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> i64 {
-    cluster.api_now().0 + until_announced(cluster, snapshot).map_or(0, |left| left.max(0))
-}
-
-/// Milliseconds until the announced time. `None` if there is none, or if a wrong clock announced it.
-fn until_announced(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Option<i64> {
-    let published = snapshot.quorum.member(snapshot.name())?;
-    let left = published.rejoin_at?.as_millis() - cluster.api_now().0;
-    (left <= ANNOUNCED_WITHIN).then_some(left)
+/// It is zero if that time has passed, or if a wrong clock announced it. A member waits for it after its own wait has ended. This replica's
+/// estimate of the API server's clock can be better now than at the announcement, and users compare by that clock.
+pub(super) fn until_announced(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Duration {
+    let announced = snapshot.quorum.member(snapshot.name()).and_then(|published| published.rejoin_at);
+    let left = announced.map(|announced| announced.as_millis() - cluster.api_now().0);
+    let left = left.filter(|left| *left <= ANNOUNCED_WITHIN).and_then(|left| u64::try_from(left).ok());
+    Duration::from_millis(left.unwrap_or_default())
 }
 
 fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {

@@ -66,9 +66,9 @@ async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
                     raise_epoch(observer.term, &mut link.admin_session(&process.run_id).await?).await?;
                 }
             }
-            FenceStep::Admit => match publish::wait_for_announced(cluster, &snapshot) {
-                Some(until) => return Ok(Some(until)),
-                None => admit::admit(observer, &snapshot).await?,
+            FenceStep::Admit => match publish::until_announced(cluster, &snapshot) {
+                Duration::ZERO => admit::admit(observer, &snapshot).await?,
+                left => return Ok(Some(cluster.after(left))),
             },
             FenceStep::WriteFenced { reason, rejoin_at, close } => {
                 fence(observer, &snapshot, (reason, rejoin_at, close)).await?;
