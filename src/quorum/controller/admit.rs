@@ -9,23 +9,19 @@
 use futures::future::join_all;
 
 use super::error::{Error, Result};
-use super::fencing::{close_users, write};
 use super::observe::Observer;
 use super::snapshot::MemberSnapshot;
-use super::{publish, token_levelling};
+use super::{fencing, publish, token_levelling};
 use crate::api::RedisQuorum;
 use crate::fence::{FenceStep, Reason};
-use crate::quorum::model::effective;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::facts::ContainerReport;
 use crate::quorum::model::lists::{Lists, meets_every_majority};
-use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::{Stamps, admitted_run_id, publish_named};
-use crate::quorum::model::version::least_fixed;
+use crate::quorum::model::{effective, version};
 use crate::quorum::session::{ActError, AdminSession, FLOOR_STEP, QuorumSession, floor_of};
 use crate::redis_member::Observation;
 use crate::redlock::{FencingToken, restored};
-use crate::time::UnixMillis;
 
 pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<()> {
     let cluster = observer.cluster;
@@ -57,7 +53,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
     if !external && (again.container_report != ContainerReport::Running || process.node_name.is_none()) {
         return Err(ActError::Unfit("its pod status does not show its container running yet").into());
     }
-    let counter = restored_counter(session, observer.plan, &quorum, name, cluster.api_now()).await;
+    let counter = restored_counter(observer, &quorum).await;
     if external {
         admin.restore_counter(counter).await?;
     } else {
@@ -70,7 +66,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
     }
     let (member, process) = (name.to_owned(), process.run_id.clone());
     cluster.publish_event(QuorumEvent::Admitted { member, process }).await;
-    if let Some(least) = least_fixed(&observation.version, observation.valkey_version.as_deref()) {
+    if let Some(least) = version::least_fixed(&observation.version, observation.valkey_version.as_deref()) {
         cluster.publish_event(QuorumEvent::KnownFaults { member: name.to_owned(), least }).await;
     }
     Ok(())
@@ -87,7 +83,7 @@ async fn record_admission(observer: &Observer<'_>, snapshot: &MemberSnapshot, co
     let admitted_at = now + publish::until_announced(observer.cluster, snapshot);
     let stamps = Stamps {
         admitted_at: observer.cluster.wall_time(admitted_at, now),
-        operator_epoch: Some(observer.term.epoch),
+        operator_epoch: Some(observer.sources.term.epoch),
         // For an external master its own record decides which epochs ended there, and the admission does not.
         epoch: (!external).then_some(observer.plan.lists.epoch),
         ..Stamps::default()
@@ -113,14 +109,14 @@ async fn open(
     snapshot: &MemberSnapshot,
 ) -> Result<()> {
     let rules = observer.plan.open_rules(observer.auth, snapshot.name());
-    let Err(error) = admin.open(observer.term.epoch, &rules, counter).await else { return Ok(()) };
+    let Err(error) = admin.open(observer.sources.term.epoch, &rules, counter).await else { return Ok(()) };
     drop(admin);
     tracing::warn!(member = snapshot.name(), %error, "the users were not opened, so the member is fenced again");
     let snapshot = snapshot.by(observer.sources.session.quorum());
     let rejoin_at = Some(observer.cluster.now() + effective::current_delay(&snapshot.quorum));
     let step = FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at, close: true };
-    write(observer, &snapshot, step).await?;
-    close_users(observer, &snapshot).await?;
+    fencing::write(observer, &snapshot, step).await?;
+    fencing::close_users(observer, &snapshot).await?;
     Err(error.into())
 }
 
@@ -138,33 +134,22 @@ fn check(observation: &Observation) -> Result<(), ActError> {
 /// The token counter for a restarted process.
 ///
 /// It is above every token that a majority can have issued. It is read after the rejoin delay, never before, because
-/// an acquisition can be in flight until then. `clock` is the API server's clock, which all replicas share. A replica's
+/// an acquisition can be in flight until then. The clock is that of the API server, which all replicas share. A replica's
 /// own clock can be days ahead, and tokens never fall.
-async fn restored_counter(
-    session: &QuorumSession,
-    plan: &Plan,
-    quorum: &RedisQuorum,
-    member: &str,
-    clock: UnixMillis,
-) -> FencingToken {
-    let counters = counters_of_others(session, quorum, member).await;
+async fn restored_counter(observer: &Observer<'_>, quorum: &RedisQuorum) -> FencingToken {
     // The clock is in microseconds, so it stays ahead of a million tokens per second.
-    let clock = FencingToken::new(clock.0.saturating_mul(1_000)).unwrap_or_default();
-    let list = plan.lists.token_list();
+    let clock = FencingToken::new(observer.cluster.api_now().0.saturating_mul(1_000)).unwrap_or_default();
+    let counters = admitted_counters(observer.sources.session, quorum).await;
+    let list = observer.plan.lists.token_list();
     let counters = counters.into_iter().filter(|(name, _)| list.contains(name));
     let counters = counters.map(|(_, counter)| counter);
     restored(&counters.collect::<Vec<_>>(), meets_every_majority(list), floor_of(quorum), clock)
 }
 
-/// The counters of the other admitted members that answer. Each is read from the admitted process.
-pub(super) async fn counters_of_others(
-    session: &QuorumSession,
-    quorum: &RedisQuorum,
-    name: &str,
-) -> Vec<(String, FencingToken)> {
+/// The counters of the admitted members that answer. Each is read from the admitted process.
+pub(super) async fn admitted_counters(session: &QuorumSession, quorum: &RedisQuorum) -> Vec<(String, FencingToken)> {
     let links = session.links();
-    let others = links.iter().filter(|link| link.name().as_str() != name && link.answers());
-    let reads = others.filter_map(|link| {
+    let reads = links.iter().filter(|link| link.answers()).filter_map(|link| {
         let run_id = admitted_run_id(quorum, link.name().as_str())?;
         Some(async move {
             let counter = link.counter(&run_id).await.ok()?;

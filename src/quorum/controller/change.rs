@@ -3,17 +3,15 @@
 
 use std::time::Duration;
 
-use super::admit::counters_of_others;
-use super::clients::former_users_on_file;
-use super::decide;
 use super::error::{Error, RESYNC, Result};
 use super::observe::{Observed, Observer};
+use super::{admit, clients, decide};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, users_since};
 use crate::quorum::model::progress::Until;
 use crate::quorum::model::record::record_named;
-use crate::quorum::session::{ActError, LinkState, floor_of};
+use crate::quorum::session::{ActError, floor_of};
 use crate::redlock::FencingToken;
 use crate::time::Monotonic;
 
@@ -39,13 +37,11 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic> {
             ChangeStep::WaitUntil(until) => return Ok(until),
             ChangeStep::OpenNext(names) => open_next(&observed, &names).await,
             ChangeStep::Close(names) => close_former_users(observer, &names).await?,
-            // After the switch, the plan belongs to other lists.
-            ChangeStep::Switch if switch(observer).await? => return Err(Error::Later(Duration::ZERO)),
-            ChangeStep::Switch => break,
-            ChangeStep::Finish => match finish(observer).await? {
-                None => return Err(Error::Later(Duration::ZERO)),
-                Some(failed) => failed,
-            },
+            ChangeStep::Switch => {
+                switch(observer).await?;
+                break;
+            }
+            ChangeStep::Finish => finish(observer).await?,
         };
         let has_failed = !failed.is_empty();
         *failures.lock() = failed;
@@ -61,8 +57,7 @@ pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic> {
 /// The epoch never falls below the highest one of a member, even if a user edits the status.
 pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<()> {
     let observed = observer.observe();
-    let states = || observed.links.iter().map(|(_, state)| state);
-    let found = states().filter_map(LinkState::highest_epoch).max();
+    let found = observed.links.iter().filter_map(|(_, state)| state.highest_epoch()).max();
     let open_users = observed.links.iter().filter_map(|(link, state)| {
         let is_admitted = record_named(&observed.quorum, link.name().as_str()).admitted;
         Some((state.observation()?.open_users.as_slice(), is_admitted))
@@ -92,25 +87,26 @@ async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
 
 /// Writes the beginning of the joint part, after which a lock needs a majority of both lists.
 ///
-/// The step is decided again on the object of the API server. The result is false if the decision differs.
-async fn switch(observer: &Observer<'_>) -> Result<bool> {
+/// This ends the reconciliation, because its plan belongs to the earlier lists. The step is decided again on the object of the API server.
+/// Nothing happens if the decision differs.
+async fn switch(observer: &Observer<'_>) -> Result<()> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
     if decide::change(&observed) != ChangeStep::Switch {
-        return Ok(false);
+        return Ok(());
     }
     let lists = &observed.plan.lists;
     cluster.replace(&observed.quorum, |status| lists.switch(status)).await?;
     let (from, to) = (lists.voters.join(", "), lists.wanted.join(", "));
     cluster.publish_event(QuorumEvent::MembersChanging { from, to }).await;
-    Ok(true)
+    Err(Error::Later(Duration::ZERO))
 }
 
 /// Closes the users of earlier epochs, and returns the failures.
 ///
 /// Each member is closed, confirmed and recorded separately.
 async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result<Vec<String>> {
-    let on_file = former_users_on_file(observer.cluster, observer.plan).await?;
+    let on_file = clients::former_users_on_file(observer.cluster, observer.plan).await?;
     let mut failures = Vec::new();
     for name in names {
         let observed = observer.observe();
@@ -139,24 +135,23 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
     Ok(failures)
 }
 
-/// Ends the joint part. The tokens of the new list begin above every token of the old list.
+/// Ends the joint part, and this reconciliation.
 ///
-/// Returns the failure, if there was one.
-async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>> {
+/// The tokens of the new list begin above every token of the old list. Returns the failures, if the joint part continues.
+async fn finish(observer: &Observer<'_>) -> Result<Vec<String>> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
     let lists = &observed.plan.lists;
     let is_still = decide::change(&observed) == ChangeStep::Finish;
     let Some(former) = lists.former.as_ref().filter(|_| is_still) else {
-        return Ok(Some(vec!["the lists changed during this step".to_owned()]));
+        return Ok(vec!["the lists changed during this step".to_owned()]);
     };
     // The wait has ended, so no grant of the old list alone is in flight.
-    let counters = counters_of_others(observer.sources.session, &observed.quorum, "").await;
-    let is_of_former = |name: &String, counter: FencingToken| former.contains(name) && counter < FencingToken::OUTLIER;
-    let of_former = counters.iter().filter(|(name, counter)| is_of_former(name, *counter));
-    let of_former: Vec<FencingToken> = of_former.map(|(_, counter)| *counter).collect();
+    let counters = admit::admitted_counters(observer.sources.session, &observed.quorum).await;
+    let is_meant = |(name, counter): &(String, _)| former.contains(name) && *counter < FencingToken::OUTLIER;
+    let of_former: Vec<_> = counters.into_iter().filter(is_meant).map(|(_, counter)| counter).collect();
     if of_former.len() < meets_every_majority(former) {
-        return Ok(Some(vec!["too few members of the former list have answered with their token counters".to_owned()]));
+        return Ok(vec!["too few members of the former list have answered with their token counters".to_owned()]);
     }
     let highest = of_former.into_iter().max().unwrap_or_default().max(floor_of(&observed.quorum));
     let (mut raised, mut failures) = (0, Vec::new());
@@ -166,21 +161,18 @@ async fn finish(observer: &Observer<'_>) -> Result<Option<Vec<String>>> {
     }
     // Every later majority, and every restored counter, includes one of these members.
     if raised < majority(&lists.voters) {
-        return Ok(Some(failures));
+        return Ok(failures);
     }
     cluster.replace(&observed.quorum, |status| status.former_voters.clear()).await?;
     cluster.publish_event(QuorumEvent::MembersChanged { members: lists.voters.join(", ") }).await;
-    Ok(None)
+    Err(Error::Later(Duration::ZERO))
 }
 
 /// Records a failure. Returns whether the outcome was a success.
 fn note(name: &str, outcome: Result<(), ActError>, failures: &mut Vec<String>) -> bool {
-    match outcome {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::info!(member = %name, %error, "change of the members waits");
-            failures.push(format!("{name}: {error}"));
-            false
-        }
+    if let Err(error) = &outcome {
+        tracing::info!(member = %name, %error, "change of the members waits");
+        failures.push(format!("{name}: {error}"));
     }
+    outcome.is_ok()
 }
