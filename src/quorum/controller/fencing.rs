@@ -3,23 +3,31 @@
 use super::error::Result;
 use super::observe::Observer;
 use super::snapshot::MemberSnapshot;
-use crate::api::MilliTime;
 use crate::fence::{FenceStep, Reason};
-use crate::quorum::model::effective;
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::membership::users_since;
 use crate::quorum::model::record::{Stamps, publish_named};
-use crate::time::Monotonic;
+use crate::quorum::model::{effective, membership};
+
+/// Carries out a step that changes the record.
+///
+/// A fencing is published as an Event, and closes the users of the process if they can be open.
+pub(super) async fn carry_out(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: FenceStep) -> Result<()> {
+    write(observer, snapshot, step).await?;
+    let FenceStep::WriteFenced { reason, rejoin_at, close } = step else { return Ok(()) };
+    let until = rejoin_at.and_then(|at| observer.cluster.wall_time(at, snapshot.now));
+    let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
+    observer.cluster.publish_event(event_of(observer, snapshot, reason, until)).await;
+    // A busy process executes no command.
+    if close && reason != Reason::Busy { close_users(observer, snapshot).await } else { Ok(()) }
+}
 
 /// Closes the users of a process whose record is Fenced.
 ///
 /// The rejoin delay begins when the member confirms it.
 pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<()> {
-    let Some(process) = &snapshot.process else { return Ok(()) };
-    let quorum = observer.sources.session.quorum();
-    let since = users_since(&quorum, snapshot.name(), &observer.plan.lists);
+    let since = membership::users_since(&observer.sources.session.quorum(), snapshot.name(), &observer.plan.lists);
     let rules = observer.plan.closing_rules(observer.auth, snapshot.name(), since);
-    Ok(snapshot.link.admin_session(&process.run_id).await?.close(observer.term.epoch, &rules).await?)
+    Ok(snapshot.admin_session().await?.close(observer.sources.term.epoch, &rules).await?)
 }
 
 /// Writes the record after a step.
@@ -42,34 +50,23 @@ pub(super) async fn write(observer: &Observer<'_>, snapshot: &MemberSnapshot, st
     Ok(())
 }
 
-pub(super) async fn publish_fenced_event(
-    observer: &Observer<'_>,
-    snapshot: &MemberSnapshot,
-    reason: Reason,
-    rejoin_at: Option<Monotonic>,
-) {
-    let cluster = observer.cluster;
-    let until = rejoin_at.and_then(|at| cluster.wall_time(at, snapshot.now));
-    let until = until.map_or_else(|| "it is safe".to_owned(), |until: MilliTime| until.to_string());
+/// The Event about a fencing.
+fn event_of(observer: &Observer<'_>, snapshot: &MemberSnapshot, reason: Reason, until: String) -> QuorumEvent {
     let member = snapshot.name().to_owned();
-    let event = match (snapshot.link.plan().is_external(), reason) {
+    match (snapshot.link.plan().is_external(), reason) {
         (true, Reason::FirstStart | Reason::Joining) => QuorumEvent::FirstObserved { member, until },
         (true, Reason::ClockJump) => QuorumEvent::ExternalClockStepped { member, until },
         (true, _) => QuorumEvent::ExternalRestarted { member, until },
         (false, Reason::FirstStart | Reason::Joining) => QuorumEvent::Started { member, until },
         (false, Reason::Restarted) => QuorumEvent::Restarted { member, until },
         (false, Reason::PredecessorUnconfirmed) => QuorumEvent::PredecessorUnconfirmed { member },
-        (false, Reason::ClockJump) => QuorumEvent::ClockStepped { member, by: step_text(observer, snapshot) },
+        (false, Reason::ClockJump) => {
+            let clocks = observer.sources.session.clocks();
+            let step = snapshot.process.as_ref().and_then(|process| clocks.step_of(&process.run_id));
+            QuorumEvent::ClockStepped { member, by: step.map_or_else(String::new, |step| format!(" by {step}")) }
+        }
         (false, Reason::Busy) => QuorumEvent::Busy { member },
         (false, Reason::Leaving) => QuorumEvent::Leaves { member },
         (false, Reason::Updating) => QuorumEvent::Updating { member },
-    };
-    cluster.publish_event(event).await;
-}
-
-/// The size of the clock step of the answering process, as text.
-fn step_text(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> String {
-    let clocks = observer.sources.session.clocks();
-    let step = snapshot.process.as_ref().and_then(|process| clocks.step_of(&process.run_id));
-    step.map_or_else(String::new, |step| format!(" by {step}"))
+    }
 }

@@ -1,19 +1,15 @@
 //! Rolling updates carried out: what [`crate::quorum::model::rollout`] decides, one step in each reconciliation.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::certificates::{self, Tls};
-use super::decide;
 use super::error::{Error, LONGEST_BACKOFF, RESYNC, Result};
-use super::fencing::{close_users, publish_fenced_event, write};
 use super::memory::Applied;
 use super::observe::Observer;
-use crate::api::RedisQuorum;
+use super::{decide, fencing};
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::progress::Until;
 use crate::quorum::model::rollout::RolloutStep;
-use crate::quorum::session::{ActError, MemberLink};
 use crate::time::Monotonic;
 
 /// How often a waiting update checks the locks.
@@ -22,54 +18,51 @@ const LOCKS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Gives members their desired pods and certificates, and returns when to check again.
 pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied) -> Result<Monotonic> {
-    let pause = if tls.obstacle().is_none() { roll(observer).await? } else { None };
-    let rolled = observer.cluster.after(pause.unwrap_or(RESYNC));
+    let pause = if tls.obstacle().is_none() { roll(observer).await? } else { RESYNC };
+    let rolled = observer.cluster.after(pause);
     // The config Secret must contain the trusted authorities before any member serves a certificate of theirs.
     Ok(if applied.config_kept { rolled.min(certificates::reload(observer, tls).await) } else { rolled })
 }
 
 /// Takes one step of an update, if there is one, and returns the pause before the next one.
-async fn roll(observer: &Observer<'_>) -> Result<Option<Duration>> {
+async fn roll(observer: &Observer<'_>) -> Result<Duration> {
     let cluster = observer.cluster;
     let step = decide::rollout(&observer.observe());
     let name = match &step {
-        RolloutStep::Wait(_, Until::LocksComplete { .. }) => return Ok(Some(LOCKS_PERIOD)),
+        RolloutStep::Wait { until: Until::LocksComplete { .. }, .. } => return Ok(LOCKS_PERIOD),
         RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => name,
-        _ => return Ok(None),
+        _ => return Ok(RESYNC),
     };
     // This reads the API server, because a leader that was frozen must not act on an old state.
     let observed = observer.observe_at(cluster.read().await?);
     let is_still = observed.is_of_plan() && decide::rollout(&observed) == step;
-    let Some(((link, _), pod)) = observed.link(name).zip(observed.pod(name)) else { return Ok(Some(LOCKS_PERIOD)) };
-    if !is_still {
-        return Ok(Some(LOCKS_PERIOD));
-    }
+    let found = observed.link(name).zip(observed.pod(name)).filter(|_| is_still);
+    let Some(((link, _), pod)) = found else { return Ok(LOCKS_PERIOD) };
     if matches!(step, RolloutStep::CloseAndReplace(_)) {
         // A closed member whose pod stays would be admitted again, and closed again.
-        match unless_kept(observer, name, cluster.check_deletion(pod).await)? {
-            Some(true) => {}
-            Some(false) => return Ok(Some(LOCKS_PERIOD)),
-            None => return Ok(Some(LONGEST_BACKOFF)),
+        let checked = unless_kept(observer, name, cluster.check_deletion(pod).await)?;
+        let Some(exists) = checked else { return Ok(LONGEST_BACKOFF) };
+        let snapshot = observer.sources.observe(link, observed.quorum.clone()).await?;
+        // The fence can need another step for the member.
+        if !exists || snapshot.step() != FenceStep::Nothing || snapshot.process.is_none() {
+            return Ok(LOCKS_PERIOD);
         }
-        match close_for_update(observer, link, observed.quorum.clone()).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(Some(LOCKS_PERIOD)),
+        // The time alone does not bring it back. Its successor gets a time.
+        let close = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
+        match fencing::carry_out(observer, &snapshot, close).await {
             // The record shows it as closed, so it is replaced next, and its successor waits for its death.
             Err(Error::Member(error)) => {
                 tracing::info!(member = %name, %error, "not closed before its update");
-                return Ok(Some(LOCKS_PERIOD));
+                return Ok(LOCKS_PERIOD);
             }
-            Err(error) => return Err(error),
+            outcome => outcome?,
         }
     }
-    match unless_kept(observer, name, cluster.delete(pod).await)? {
-        Some(true) => {
-            tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "deleted the pod, so that its next one has the newer template");
-            Ok(None)
-        }
-        Some(false) => Ok(None),
-        None => Ok(Some(LONGEST_BACKOFF)),
+    let deleted = unless_kept(observer, name, cluster.delete(pod).await)?;
+    if deleted == Some(true) {
+        tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "deleted the pod, so that its next one has the newer template");
     }
+    Ok(deleted.map_or(LONGEST_BACKOFF, |_| RESYNC))
 }
 
 /// The outcome of the deletion of a member's pod.
@@ -82,25 +75,6 @@ pub(super) fn unless_kept(observer: &Observer<'_>, member: &str, deleted: Result
     tracing::info!(quorum = %observer.sources.session.reference(), member, answer, "the pod is not deleted");
     observer.memory.undeleted.lock().insert(member.to_owned(), answer);
     Ok(None)
-}
-
-/// Closes an admitted member before its pod is replaced. As in the fence, the record comes first.
-///
-/// Returns false if the fence needs another step for it.
-async fn close_for_update(observer: &Observer<'_>, link: &Arc<MemberLink>, quorum: Arc<RedisQuorum>) -> Result<bool> {
-    let snapshot = observer.sources.observe(link, quorum).await?;
-    if snapshot.step() != FenceStep::Nothing {
-        return Ok(false);
-    }
-    if snapshot.process.is_none() {
-        return Err(ActError::OtherProcess.into());
-    }
-    // The time alone does not bring it back. Its successor gets a time.
-    let step = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
-    write(observer, &snapshot, step).await?;
-    publish_fenced_event(observer, &snapshot, Reason::Updating, None).await;
-    close_users(observer, &snapshot).await?;
-    Ok(true)
 }
 
 #[cfg(test)]
@@ -155,7 +129,7 @@ mod tests {
             let world = world(state, code);
             let cluster = world.cluster();
             let observer = world.observer(&cluster);
-            assert_eq!(roll(&observer).await.unwrap(), Some(LONGEST_BACKOFF), "{state}");
+            assert_eq!(roll(&observer).await.unwrap(), LONGEST_BACKOFF, "{state}");
             let deletions = world.requests("DELETE");
             assert!(deletions.len() == 1 && deletions[0].contains("/pods/main-0-0"), "{deletions:?}");
             assert_eq!(deletions[0].contains("dryRun"), is_checked_first, "{deletions:?}");

@@ -8,11 +8,9 @@ use kube::ResourceExt;
 
 use super::cluster::Cluster;
 use super::error::{Error, LONGEST_BACKOFF, RESYNC, Result};
-use super::fencing::{close_users, publish_fenced_event, write};
 use super::observe::Observer;
-use super::rollout::unless_kept;
 use super::snapshot::MemberSnapshot;
-use super::{admit, publish};
+use super::{admit, fencing, publish, rollout};
 use crate::api::RedisQuorumStatus;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::status::merged;
@@ -33,21 +31,22 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic> {
     let cluster = observer.cluster;
     let mut wake = cluster.now() + RESYNC;
-    for link in observer.sources.links_of(observer.plan) {
-        match settle_one(observer, &link).await {
-            Ok(until) => wake = wake.min(until.unwrap_or(wake)),
+    for link in observer.plan.all_members().filter_map(|member| observer.sources.session.link(&member.name)) {
+        let until = match settle_one(observer, &link).await {
+            Ok(until) => until,
             // A failed member must not delay the other members.
             Err(Error::Member(error)) => {
                 tracing::info!(member = %link.name(), %error, "fence not carried out");
-                wake = wake.min(cluster.now() + AFTER_FAILURE);
+                Some(cluster.after(AFTER_FAILURE))
             }
             // A refused record must not delay them either.
             Err(error) if error.refused().is_some() => {
                 tracing::warn!(member = %link.name(), refusal = error.refused(), "a request about a member was refused");
-                wake = wake.min(cluster.now() + LONGEST_BACKOFF);
+                Some(cluster.after(LONGEST_BACKOFF))
             }
             Err(error) => return Err(error),
-        }
+        };
+        wake = until.map_or(wake, |until| wake.min(until));
     }
     Ok(wake)
 }
@@ -61,19 +60,15 @@ async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
             FenceStep::Nothing => return keep_memory(cluster, &snapshot).await.map(|()| None),
             FenceStep::Wait { until } => return Ok(until),
             FenceStep::RestartProcess => return restart_process(observer, &snapshot).await,
-            FenceStep::RaiseEpoch => {
-                if let Some(process) = &snapshot.process {
-                    raise_epoch(observer.term, &mut link.admin_session(&process.run_id).await?).await?;
-                }
-            }
+            FenceStep::RaiseEpoch => raise_epoch(observer.sources.term, &mut snapshot.admin_session().await?).await?,
             FenceStep::Admit => match publish::until_announced(cluster, &snapshot) {
                 Duration::ZERO => admit::admit(observer, &snapshot).await?,
                 left => return Ok(Some(cluster.after(left))),
             },
-            FenceStep::WriteFenced { reason, rejoin_at, close } => {
-                fence(observer, &snapshot, (reason, rejoin_at, close)).await?;
+            step if is_confirmed(observer, &snapshot, step).await? => {
+                fencing::carry_out(observer, &snapshot, step).await?;
             }
-            step => write(observer, &snapshot, step).await?,
+            _ => {}
         }
     }
     Ok(Some(cluster.now() + AFTER_FAILURE))
@@ -93,28 +88,15 @@ pub(super) async fn raise_epoch(term: &Term, admin: &mut AdminSession<'_>) -> Re
     Ok(raised?)
 }
 
-async fn fence(
-    observer: &Observer<'_>,
-    snapshot: &MemberSnapshot,
-    (reason, rejoin_at, close): (Reason, Option<Monotonic>, bool),
-) -> Result<()> {
-    let step = FenceStep::WriteFenced { reason, rejoin_at, close };
-    // A busy process executes no command.
-    let close = close && reason != Reason::Busy;
-    if close && snapshot.record.admitted && !is_still_to_be_fenced(observer, snapshot).await? {
-        return Ok(());
-    }
-    write(observer, snapshot, step).await?;
-    publish_fenced_event(observer, snapshot, reason, rejoin_at).await;
-    if close { close_users(observer, snapshot).await } else { Ok(()) }
-}
-
-/// Observes an admitted process again before it is fenced.
+/// Observes an admitted process again before a step that closes it.
 ///
-/// The last observation can be from before its opening.
-async fn is_still_to_be_fenced(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<bool> {
-    let Some(process) = &snapshot.process else { return Ok(false) };
-    snapshot.link.admin_session(&process.run_id).await?.observe().await?;
+/// The last observation can be from before its opening. A busy process does not answer.
+async fn is_confirmed(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: FenceStep) -> Result<bool> {
+    let FenceStep::WriteFenced { reason, close: true, .. } = step else { return Ok(true) };
+    if reason == Reason::Busy || !snapshot.record.admitted {
+        return Ok(true);
+    }
+    snapshot.admin_session().await?.observe().await?;
     let again = observer.sources.observe(&snapshot.link, observer.cluster.read().await?).await?;
     Ok(matches!(again.step(), FenceStep::WriteFenced { close: true, .. }))
 }
@@ -123,11 +105,9 @@ async fn is_still_to_be_fenced(observer: &Observer<'_>, snapshot: &MemberSnapsho
 ///
 /// Possibly its record had not been read before.
 async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result<()> {
-    let (recorded, Some(now)) = (snapshot.recorded_memory(), snapshot.memory()) else { return Ok(()) };
-    let memory = merged(recorded, now);
-    if recorded == Some(&memory) || !snapshot.link.plan().is_external() {
-        return Ok(());
-    }
+    let external = snapshot.link.plan().is_external();
+    let Some(now) = snapshot.memory().filter(|_| external) else { return Ok(()) };
+    let memory = merged(snapshot.recorded_memory(), now);
     let keep = |status: &mut RedisQuorumStatus| {
         if let Some(member) = status.member_mut(snapshot.name()) {
             member.memory = Some(memory);
@@ -148,7 +128,7 @@ async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> 
     let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);
     let pod = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid));
     let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else { return Ok(None) };
-    let deleted = unless_kept(observer, snapshot.name(), observer.cluster.delete(pod.as_ref()).await)?;
+    let deleted = rollout::unless_kept(observer, snapshot.name(), observer.cluster.delete(pod.as_ref()).await)?;
     if deleted == Some(true) {
         let (pod, reason) = (pod.name_any(), snapshot.record.reason);
         tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted the pod, to end its process");

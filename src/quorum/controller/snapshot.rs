@@ -16,12 +16,9 @@ use crate::evidence::{ContainerEvidence, container_state};
 use crate::fence::external_master::{decide_external, predecessor};
 use crate::fence::predecessor::{Facts, judge};
 use crate::fence::{Evidence, FenceInput, FenceStep, Process, Reach, Record, Verdict, decide};
-use crate::quorum::model::effective;
 use crate::quorum::model::facts::{self, ContainerReport, Whereabouts};
-use crate::quorum::model::plan::Plan;
-use crate::quorum::model::record::record_named;
-use crate::quorum::model::status::{has_forgotten, memory, unfit};
-use crate::quorum::session::{LinkState, MemberLink, QuorumSession, Sessions};
+use crate::quorum::model::{effective, record, status};
+use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink, QuorumSession, Sessions};
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
@@ -71,20 +68,31 @@ impl Sources<'_> {
         locks::held(self.context, self.votes, quorum)
     }
 
-    /// The links to all members of a plan, the operator's own first.
-    pub(super) fn links_of(&self, plan: &Plan) -> Vec<Arc<MemberLink>> {
-        plan.all_members().filter_map(|member| self.session.link(&member.name)).collect()
-    }
-
     /// Observes a member.
     ///
     /// The snapshot also has the verdict on the process that votes, or voted last, in this state of the quorum.
     pub(super) async fn observe(&self, link: &Arc<MemberLink>, quorum: Arc<RedisQuorum>) -> Result<MemberSnapshot> {
-        let (now, state, name) = (self.context.clock.monotonic(), link.state(), link.name().as_str());
-        let record = record_named(&quorum, name);
-        let (reach, process, container_report, verdict) = match link.plan().is_external() {
-            true => self.at_external(&record, &state, now),
-            false => self.at_pod(link, &quorum, &record, &state, now).await?,
+        let (now, state, external) = (self.context.clock.monotonic(), link.state(), link.plan().is_external());
+        let record = record::record_named(&quorum, link.name().as_str());
+        let pod = self.pod_of(link, &quorum);
+        // The link still follows an earlier pod, so its process is not in this one.
+        let elsewhere = pod.as_ref().is_some_and(|pod| state.pod_uid.is_some() && state.pod_uid != pod.uid());
+        // Only the connection shows whether an external master runs.
+        let runs = external || pod.as_ref().is_some_and(|pod| facts::runs(pod));
+        let reach = match state.processes.reach(runs, now) {
+            Reach::Answering(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
+            Reach::Answering(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
+            reach => reach,
+        };
+        let place = |run_id| self.whereabouts(link, &state, run_id, pod.as_deref(), &record);
+        let (process, container_report) = match &reach {
+            Reach::Answering(answering) => Some(place(&answering.run_id)).unzip(),
+            _ => (None, None),
+        };
+        let run_id = process.as_ref().map(|process| &process.run_id);
+        let verdict = match external {
+            true => predecessor(&record, run_id),
+            false => self.verdict(&quorum, record.threat_to(run_id), pod.as_deref()).await?,
         };
         let clocks = self.session.clocks();
         // The times of all members that are away are recorded at each observation, whether or not one of them is stuck.
@@ -100,68 +108,20 @@ impl Sources<'_> {
             state,
             reach,
             process,
-            container_report,
+            container_report: container_report.unwrap_or(ContainerReport::NotYet),
             verdict,
         })
     }
 
-    /// The place of an external master. It has no pod or node, so only the connection matters.
-    fn at_external(
-        &self,
-        record: &Record,
-        state: &LinkState,
-        now: Monotonic,
-    ) -> (Reach, Option<Process>, ContainerReport, Verdict) {
-        let reach = state.processes.reach(true, now);
-        let process = match &reach {
-            Reach::Answering(answering) => Some(Process {
-                run_id: answering.run_id.clone(),
-                pod_uid: String::new(),
-                container_id: None,
-                node_name: None,
-                node: None,
-            }),
-            _ => None,
-        };
-        let verdict = predecessor(record, process.as_ref().map(|process| &process.run_id));
-        (reach, process, ContainerReport::Running, verdict)
-    }
-
-    async fn at_pod(
-        &self,
-        link: &MemberLink,
-        quorum: &RedisQuorum,
-        record: &Record,
-        state: &LinkState,
-        now: Monotonic,
-    ) -> Result<(Reach, Option<Process>, ContainerReport, Verdict)> {
-        let pod = self.pod_of(link, quorum);
-        // The link still follows an earlier pod, so its process is not in this one.
-        let elsewhere = pod.as_ref().is_some_and(|pod| state.pod_uid.is_some() && state.pod_uid != pod.uid());
-        let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
-        let reach = match state.processes.reach(runs, now) {
-            Reach::Answering(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
-            Reach::Answering(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
-            reach => reach,
-        };
-        let (process, container_report) = match &reach {
-            Reach::Answering(answering) => {
-                let (process, container_report) =
-                    self.whereabouts(link, state, &answering.run_id, pod.as_deref(), record);
-                (Some(process), container_report)
-            }
-            _ => (None, ContainerReport::NotYet),
-        };
-        let threat = record.threat_to(process.as_ref().map(|process| &process.run_id));
-        let verdict = self.verdict(quorum, threat, pod.as_deref()).await?;
-        Ok((reach, process, container_report, verdict))
-    }
-
+    /// The pod with the member's name. An external member has none.
     pub(super) fn pod_of(&self, link: &MemberLink, quorum: &RedisQuorum) -> Option<Arc<Pod>> {
-        self.context.pods.named(&quorum.namespace().unwrap_or_default(), &link.plan().pod_name())
+        let namespace = quorum.namespace().filter(|_| !link.plan().is_external())?;
+        self.context.pods.named(&namespace, &link.plan().pod_name())
     }
 
     /// The place where the answering process runs.
+    ///
+    /// That of an external master is unknown.
     fn whereabouts(
         &self,
         link: &MemberLink,
@@ -175,11 +135,9 @@ impl Sources<'_> {
         let asked = state.observation().map(|answer| answer.clock.sent);
         let timers = self.session.timers();
         let container = asked.and_then(|asked| timers.container_of(link.name().as_str(), pod_uid, run_id, asked));
-        let container = container.as_deref();
-        facts::process(
-            &Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container, record },
-            &self.sessions.nodes(),
-        )
+        let of = Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container: container.as_deref(), record };
+        let nodes = || self.sessions.nodes();
+        facts::process(&of, |name| nodes().identity(name), |machine| nodes().is_shared(machine))
     }
 
     /// Whether the process that was able to vote before is dead (rule 4).
@@ -200,10 +158,8 @@ impl Sources<'_> {
         // Several nodes can share the recorded IDs now.
         let identity = process.node.clone().map(|node| self.sessions.nodes().with_unique_ids(node));
         let declared_dead = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str);
-        let verdict = judge(
-            Some(&Process { node: identity, ..process.clone() }),
-            &Facts { now: self.context.clock.monotonic(), terminated, gone_since, node: &node, declared_dead },
-        );
+        let facts = Facts { now: self.context.clock.monotonic(), terminated, gone_since, node: &node, declared_dead };
+        let verdict = judge(Some(&Process { node: identity, ..process.clone() }), &facts);
         match (&verdict, &process.node_name) {
             (Verdict::Dead(Evidence::NodeReady), Some(name)) if !self.is_still_ready(name).await? => {
                 Ok(Verdict::Unconfirmed { node: Some(name.clone()), until: None })
@@ -214,8 +170,7 @@ impl Sources<'_> {
 
     /// Reads the API server, because a stalled watch would show a node as Ready without end.
     async fn is_still_ready(&self, node: &str) -> Result<bool> {
-        let api: Api<Node> = Api::all(self.context.client.clone());
-        let live = request(api.get_opt(node)).await?;
+        let live = request(Api::<Node>::all(self.context.client.clone()).get_opt(node)).await?;
         let transition = live.as_ref().and_then(facts::ready_transition);
         Ok(transition.is_some() && transition.as_deref() == self.sessions.nodes().transition(node))
     }
@@ -240,9 +195,14 @@ impl MemberSnapshot {
         self.link.name().as_str()
     }
 
+    /// Connects to the answering process.
+    pub(super) async fn admin_session(&self) -> Result<AdminSession<'_>, ActError> {
+        self.link.admin_session(&self.process.as_ref().ok_or(ActError::OtherProcess)?.run_id).await
+    }
+
     /// The same snapshot, with another state of the quorum.
     pub(super) fn by(&self, quorum: Arc<RedisQuorum>) -> Self {
-        Self { record: record_named(&quorum, self.name()), quorum, ..self.clone() }
+        Self { record: record::record_named(&quorum, self.name()), quorum, ..self.clone() }
     }
 
     /// The decision, with the settings of this state of the quorum.
@@ -262,8 +222,8 @@ impl MemberSnapshot {
             must_restart: self.must_restart,
             unreported: self.container_report == ContainerReport::Never,
             process: self.process.as_ref(),
-            forgot: memories.is_some_and(|(recorded, now)| has_forgotten(recorded, &now)),
-            unfit: external && unfit(members, self.name(), observation).is_some(),
+            forgot: memories.is_some_and(|(recorded, now)| status::has_forgotten(recorded, &now)),
+            unfit: external && status::unfit(members, self.name(), observation).is_some(),
         };
         if external { decide_external(&input) } else { decide(&input) }
     }
@@ -276,6 +236,6 @@ impl MemberSnapshot {
     /// The current evidence, from the answering process.
     pub(super) fn memory(&self) -> Option<MemoryStatus> {
         self.process.as_ref()?;
-        self.state.observation().map(|observation| memory(observation, self.state.record_since()))
+        self.state.observation().map(|observation| status::memory(observation, self.state.record_since()))
     }
 }
