@@ -188,7 +188,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action>
 
 /// Executes the spec of a remaining quorum, and returns the pause until the next reconciliation.
 async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: Plan) -> Result<Duration> {
-    let Sources { context, session, cluster, memory, term, .. } = sources;
+    let Sources { context, session, cluster, memory, .. } = sources;
     let namespace = context.namespaces.cluster_named(&plan.namespace);
     if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
         // The namespace is being deleted, so new objects would be refused or deleted. The deletion of this quorum follows.
@@ -198,7 +198,7 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: Plan) -> Result<Du
     let auth = auth::ensure(&sources, &plan).await;
     let auth = unless_refused(&sources, ("Secret", &plan.auth_name()), auth).await?;
     let (auth, plan) = clients::grant(&sources, plan, auth).await?;
-    let observer = Observer { sources, context, cluster, term, owned, memory, plan: &plan, auth: &auth };
+    let observer = Observer { sources, cluster, owned, memory, plan: &plan, auth: &auth };
     let due = steps(&observer).await;
     if !matches!(due, Err(Error::Request(RequestError::Conflict) | Error::Later(_))) {
         // The written records get their conditions even if a later step failed.

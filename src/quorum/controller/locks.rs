@@ -18,8 +18,8 @@ pub type HeldVotes = Arc<dyn Fn(&DistributedLock) -> Option<Votes> + Send + Sync
 /// All locks with a hold on the quorum.
 pub(super) fn held(context: &Context, votes: &HeldVotes, quorum: &RedisQuorum) -> Vec<HeldLock> {
     let uid = quorum.metadata.uid.as_deref();
-    let recorded = uid.map(|uid| context.locks.under(&keys::held_on(Some(uid)))).unwrap_or_default();
-    let locks = recorded.into_iter().chain(context.locks.under(&keys::held_on(None)));
+    let recorded = uid.into_iter().flat_map(|uid| context.locks.under(&keys::held_on(Some(uid))));
+    let locks = recorded.chain(context.locks.under(&keys::held_on(None)));
     let locks = locks.filter(|lock| lookup::holds_on(lock, quorum));
     locks.map(|lock| (lock.clone(), votes(&lock))).collect()
 }
@@ -53,13 +53,13 @@ pub(super) fn incomplete(held: &[HeldLock], members: usize, dead: usize) -> Vec<
 /// It compares the specified ttl and the last published one, because a replica with an old cache renews with the old ttl.
 pub(super) fn is_any_longer(held: &[HeldLock], longest: Duration) -> bool {
     let longest_millis = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX);
-    let is_longer = |lock: &DistributedLock, _votes| {
+    let is_longer = |lock: &DistributedLock| {
         let status = lock.status.as_ref();
         let published = status.and_then(|status| status.valid_until.zip(status.renewed_at));
         lock.spec.ttl.get() + lock.spec.lock_delay.unwrap_or_default().get() > longest
             || published.is_some_and(|(until, at)| until.as_millis() - at.as_millis() > longest_millis)
     };
-    held.iter().any(|(lock, votes)| lock.spec.unreadable.is_some() || is_longer(lock, *votes))
+    held.iter().any(|(lock, _)| lock.spec.unreadable.is_some() || is_longer(lock))
 }
 
 #[cfg(test)]

@@ -25,8 +25,6 @@ use crate::quorum::model::status::{Keys, Watched};
 use crate::quorum::model::{build, effective, facts, membership, record};
 use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink};
 use crate::redis_member::acl::UserRule;
-use crate::runtime::context::Context;
-use crate::runtime::leader::Term;
 use crate::time::{Boottime, Monotonic};
 
 /// The label of a pod with the revision of its template, which the StatefulSet controller sets.
@@ -36,9 +34,7 @@ const REVISION_LABEL: &str = "controller-revision-hash";
 #[derive(Clone, Copy)]
 pub(super) struct Observer<'a> {
     pub(super) sources: Sources<'a>,
-    pub(super) context: &'a Context,
     pub(super) cluster: &'a Cluster<'a>,
-    pub(super) term: &'a Term,
     pub(super) owned: &'a Owned,
     pub(super) memory: &'a Memory,
     pub(super) plan: &'a Plan,
