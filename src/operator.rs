@@ -35,6 +35,7 @@ use crate::lock::replica::renewal::Renewal;
 use crate::quorum::session::Sessions;
 use crate::redis_member::{Machine, Outward, network};
 use crate::runtime::context::{Context, Replica};
+use crate::runtime::fair_queue::FairQueue;
 use crate::runtime::leader::{Candidacy, Term};
 use crate::runtime::panics::essential;
 use crate::time::SystemClock;
@@ -182,9 +183,8 @@ pub fn keep(
         context: context.clone(),
         sessions: sessions.clone(),
         holds: holds.clone(),
-        answers: Arc::default(),
         leadership: leadership.clone(),
-        queue: lock::replica::renewal::queue(),
+        queue: FairQueue::new(lock::replica::renewal::SLOTS),
     };
     tasks.spawn(essential("renewal", renewal.run(stop.clone())));
     let adoption = lock::replica::adopt::follow(context.clone(), sessions.clone(), holds.clone());

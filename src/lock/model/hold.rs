@@ -5,6 +5,7 @@ use std::time::Duration;
 use kube::runtime::reflector::ObjectRef;
 
 use super::end::End;
+use super::heartbeat::Heartbeat;
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::redlock::{Extend, LockKey, MemberFailure, MemberName, Missing, Nonce, Votes, is_silence};
 use crate::time::{Boottime, ClockOffset};
@@ -74,6 +75,10 @@ pub struct Hold {
     pub unanswered: bool,
     /// A majority of the members has confirmed that the key is gone. Nothing revives the hold.
     pub refused: bool,
+    /// Failures of its liveness check in a row.
+    pub(in crate::lock) failures: i32,
+    /// The heartbeat of its holder, after the first check.
+    pub(in crate::lock) heartbeat: Option<Heartbeat>,
     /// The last failure of its liveness check or heartbeat, and its time on this replica.
     pub(in crate::lock) unhealthy: Option<(Boottime, End)>,
     /// The watch has reported the status with this hold.
@@ -104,6 +109,8 @@ impl Hold {
             trouble: None,
             unanswered: false,
             refused: false,
+            failures: 0,
+            heartbeat: None,
             unhealthy: None,
             published: false,
             due,

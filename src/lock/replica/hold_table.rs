@@ -34,12 +34,8 @@ pub struct Holds {
 
 impl Default for Holds {
     fn default() -> Self {
-        Self {
-            observation_times: ObservationTimes::default(),
-            table: Mutex::default(),
-            wake: Notify::new(),
-            news: broadcast::channel(NEWS_CAPACITY).0,
-        }
+        let news = broadcast::channel(NEWS_CAPACITY).0;
+        Self { observation_times: ObservationTimes::default(), table: Mutex::default(), wake: Notify::new(), news }
     }
 }
 
@@ -94,11 +90,6 @@ impl Holds {
         self.get(lock.metadata.uid.as_deref()?, &holder_nonce(lock)?)
     }
 
-    /// Whether the table has any hold of this lock.
-    pub fn has(&self, uid: &str) -> bool {
-        self.table.lock().contains_key(uid)
-    }
-
     /// Subscribes to the locks whose hold was renewed, failed to renew, or was lost.
     pub fn news(&self) -> broadcast::Receiver<ObjectRef<DistributedLock>> {
         self.news.subscribe()
@@ -129,6 +120,14 @@ impl Holds {
         table.values_mut().filter(is_due).map(take).collect()
     }
 
+    /// Records the results of a check of the holder, for its next check.
+    pub fn note_checks(&self, checked: &Hold) {
+        let (mut table, Hold { terms, failures, heartbeat, .. }) = (self.table.lock(), checked);
+        if let Some(hold) = table.get_mut(&terms.uid).filter(|hold| hold.terms.nonce == terms.nonce) {
+            (hold.failures, hold.heartbeat) = (*failures, heartbeat.clone());
+        }
+    }
+
     /// Records a successful check of the holder. The next renewal is due by `check_by`.
     pub fn checked(&self, uid: &str, nonce: &Nonce, check_by: Option<Boottime>) {
         if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
@@ -145,15 +144,11 @@ impl Holds {
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.settle(outcome, now);
             if !is_postponed {
-                self.notify(&hold.terms.lock);
+                // A replica that does not lead has no receiver.
+                let _ = self.news.send(hold.terms.lock.clone());
             }
         }
         self.wake.notify_one();
-    }
-
-    /// Reports a changed hold. A replica that does not lead has no receiver.
-    fn notify(&self, lock: &ObjectRef<DistributedLock>) {
-        let _ = self.news.send(lock.clone());
     }
 }
 

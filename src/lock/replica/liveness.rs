@@ -4,7 +4,6 @@
 //! server, that is no failure of the holder. Only the leader ends a hold after a failed check. Other replicas skip the renewal, and check
 //! again.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use http_body_util::Empty;
@@ -15,7 +14,6 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
-use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::api::{DistributedLock, HttpGet, Liveness, TcpSocket};
@@ -24,26 +22,12 @@ use crate::lock::model::heartbeat::{self, Heartbeat};
 use crate::lock::model::hold::{HeldFor, Hold};
 use crate::lock::model::verdict;
 use crate::redis_member::{Connect, Stream};
-use crate::redlock::Nonce;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::Class;
 use crate::time::{Boottime, UnixMillis};
 
 /// Timeout of one check. It is at most a quarter of the ttl, so that time for the renewal is left.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The results of the checks of holders.
-#[derive(Debug, Default)]
-pub struct Answers {
-    by_lock: Mutex<HashMap<String, Record>>,
-}
-
-#[derive(Clone, Debug)]
-struct Record {
-    nonce: Nonce,
-    failures: i32,
-    heartbeat: Heartbeat,
-}
 
 /// Whether a lock's holder is checked at all.
 pub fn are_asked(lock: &DistributedLock) -> bool {
@@ -54,60 +38,40 @@ fn has_heartbeat(lock: &DistributedLock) -> bool {
     lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
 }
 
-impl Answers {
-    /// Checks the holder of `lock`. An error is the reason to stop its renewal.
-    ///
-    /// Otherwise returns the latest end of its keys, if it has a heartbeat. No failure matters before the end of `minHold`, or after a
-    /// release by the holder.
-    pub async fn check(&self, context: &Context, lock: &DistributedLock, hold: &Hold) -> Result<Option<Boottime>, End> {
-        let nonce = &hold.terms.nonce;
-        let uid = lock.uid().unwrap_or_default();
-        let now = context.clock.boottime();
-        let mut record = self.record(&uid, nonce, now);
-        let mut verdict = Ok(None);
-        if let Some(liveness) = &lock.spec.liveness {
-            let answer = ask_holder(context, lock, liveness).await;
-            verdict = record.count(answer, liveness.failure_threshold).map(|()| None);
-        }
-        if has_heartbeat(lock)
-            && let Some(lease) = read_heartbeat(context, lock, Class::Renewal(hold.valid_until)).await
-        {
-            record.heartbeat.observe(lease.and_then(|lease| lease.resource_version()), now);
-            verdict = verdict.map(|_unbound| Some(record.heartbeat.last_end(lock.spec.ttl.get())));
-        }
-        self.by_lock.lock().insert(uid, record);
-        let held_for = HeldFor::of(lock, context.api_clock(), context.clock.boottime());
-        if verdict::must_be_healthy(lock, held_for) { verdict } else { Ok(None) }
+/// Checks the holder of `lock`, and notes the result in `hold`. An error is the reason to stop its renewal.
+///
+/// Otherwise returns the latest end of its keys, if it has a heartbeat. No failure matters before the end of `minHold`, or after a
+/// release by the holder.
+pub async fn check(context: &Context, lock: &DistributedLock, hold: &mut Hold) -> Result<Option<Boottime>, End> {
+    let now = context.clock.boottime();
+    let heartbeat = hold.heartbeat.get_or_insert_with(|| Heartbeat::new(now));
+    let mut verdict = Ok(None);
+    if let Some(liveness) = &lock.spec.liveness {
+        let answer = ask_holder(context, lock, liveness).await;
+        verdict = count(&mut hold.failures, answer, liveness.failure_threshold).map(|()| None);
     }
-
-    /// Drops the results of locks that are not held here.
-    pub fn retain(&self, held: impl Fn(&str) -> bool) {
-        self.by_lock.lock().retain(|uid, _| held(uid));
+    if has_heartbeat(lock)
+        && let Some(lease) = read_heartbeat(context, lock, Class::Renewal(hold.valid_until)).await
+    {
+        heartbeat.observe(lease.and_then(|lease| lease.resource_version()), now);
+        verdict = verdict.map(|_unbound| Some(heartbeat.last_end(lock.spec.ttl.get())));
     }
-
-    fn record(&self, uid: &str, nonce: &Nonce, now: Boottime) -> Record {
-        let earlier = self.by_lock.lock().get(uid).cloned();
-        earlier.filter(|record| record.nonce == *nonce).unwrap_or(Record {
-            nonce: *nonce,
-            failures: 0,
-            heartbeat: Heartbeat::new(now),
-        })
-    }
+    let held_for = HeldFor::of(lock, context.api_clock(), context.clock.boottime());
+    if verdict::must_be_healthy(lock, held_for) { verdict } else { Ok(None) }
 }
 
-impl Record {
-    fn count(&mut self, answer: Result<(), String>, threshold: i32) -> Result<(), End> {
-        match answer {
-            Ok(()) => self.failures = 0,
-            Err(why) => {
-                self.failures += 1;
-                if self.failures >= threshold {
-                    return Err(End::CheckFailed { failures: self.failures, why });
-                }
+/// Counts the failures in a row. The last one that the threshold allows is an error.
+fn count(failures: &mut i32, answer: Result<(), String>, threshold: i32) -> Result<(), End> {
+    match answer {
+        Ok(()) => *failures = 0,
+        Err(why) => {
+            *failures += 1;
+            if *failures >= threshold {
+                return Err(End::CheckFailed { failures: *failures, why });
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 async fn ask_holder(context: &Context, lock: &DistributedLock, liveness: &Liveness) -> Result<(), String> {
@@ -205,19 +169,12 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(300);
 
-    fn at(seconds: u64) -> Boottime {
-        Boottime::new(Duration::from_secs(seconds))
-    }
-
     #[test]
     fn only_failures_in_a_row_count() {
-        let heartbeat = Heartbeat::new(at(0));
-        let mut record = Record { nonce: Nonce::from_bytes([1; 10]), failures: 0, heartbeat };
-        let failed = || Err("refused".to_owned());
-        assert!(record.count(failed(), 2).is_ok());
-        assert!(record.count(Ok(()), 2).is_ok());
-        assert!(record.count(failed(), 2).is_ok());
-        assert!(record.count(failed(), 2).is_err());
+        let mut failures = 0;
+        let mut count = |answer: Result<(), &str>| count(&mut failures, answer.map_err(str::to_owned), 2).is_ok();
+        assert!(count(Err("refused")) && count(Ok(())) && count(Err("refused")));
+        assert!(!count(Err("refused")));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::HeldQuorum;
 use crate::quorum::session::{QuorumSession, Sessions};
+use crate::redlock::ValueSigner;
 use crate::runtime::context::Context;
 
 /// Whether the quorum object with this UID exists. This includes an unreadable one.
@@ -18,4 +19,11 @@ pub fn exists(context: &Context, quorum: &HeldQuorum) -> bool {
 /// The session with the quorum object of this UID.
 pub fn session(sessions: &Sessions, quorum: &HeldQuorum) -> Option<Arc<QuorumSession>> {
     sessions.get(&quorum.reference()).filter(|session| session.uid() == quorum.uid)
+}
+
+/// The session and the signer, if this replica can sign values of the quorum.
+pub fn signed(sessions: &Sessions, quorum: &HeldQuorum) -> Option<(Arc<QuorumSession>, ValueSigner)> {
+    let session = session(sessions, quorum)?;
+    let signer = session.signer()?;
+    Some((session, signer))
 }

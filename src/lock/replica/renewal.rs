@@ -10,8 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::hold_table::Holds;
-use super::liveness::{self, Answers};
-use super::{holder, location};
+use super::{holder, liveness, location};
 use crate::api::requests::request;
 use crate::api::{DistributedLock, HeldQuorum};
 use crate::lock::model::end::End;
@@ -19,13 +18,12 @@ use crate::lock::model::heartbeat;
 use crate::lock::model::hold::{Hold, RenewalOutcome, Terms};
 use crate::lock::model::orphans;
 use crate::quorum::session::{QuorumSession, Sessions};
-use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Occupant, ValueSigner, repair_until};
+use crate::redlock::{Drift, Extend, ExtendRequest, Nonce, Occupant, ValueSigner, repair_until};
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, FairQueue};
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
-use crate::time::Boottime;
 
 /// Delay of a renewal that is not allowed now, or whose quorum has no session.
 const POSTPONED: Duration = Duration::from_millis(100);
@@ -37,7 +35,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The number of holds that one pipeline to each member renews.
 const BATCH: usize = 64;
 /// The number of concurrent pipelines and checks of holders.
-const SLOTS: usize = 256;
+pub const SLOTS: usize = 256;
 
 /// The task that renews holds, with its caches, sessions and table.
 #[derive(Clone)]
@@ -48,18 +46,10 @@ pub struct Renewal {
     pub sessions: Sessions,
     /// The holds of this replica.
     pub holds: Arc<Holds>,
-    /// The results of checks of holders.
-    pub answers: Arc<Answers>,
     /// Whether this replica leads. Only the leader repairs.
     pub leadership: watch::Receiver<Option<Term>>,
     /// The slots for renewals and checks of holders.
     pub queue: FairQueue,
-}
-
-/// The slots for renewals and checks of holders.
-#[must_use]
-pub fn queue() -> FairQueue {
-    FairQueue::new(SLOTS)
 }
 
 /// Whether the holder is checked before a renewal.
@@ -85,10 +75,8 @@ fn batches(due: Vec<Hold>, is_checked: impl Fn(&Hold) -> bool) -> Vec<Vec<Hold>>
 impl Renewal {
     /// Renews all due holds until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let mut swept = self.context.clock.boottime();
         loop {
             let now = self.context.clock.boottime();
-            self.sweep(&mut swept, now);
             let pause = self.holds.next_due().map_or(IDLE, |due| due.since(now));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -131,25 +119,24 @@ impl Renewal {
     ///
     /// A hold is dropped from the batch if its holder is gone, suspended or past its time, as far as this replica observes.
     async fn renew_in_turn(&self, holds: Vec<Hold>) {
-        let Some(first) = holds.first() else { return };
-        let ends = holds.iter().map(|hold| hold.valid_until).min().unwrap_or(first.valid_until);
+        let Some(first) = holds.iter().min_by_key(|hold| hold.valid_until) else { return };
         let (quorum, namespace) = (first.terms.quorum.clone(), first.terms.lock.namespace.clone().unwrap_or_default());
-        let _slot = self.queue.enter(&namespace, Class::Renewal(ends)).await;
+        let _slot = self.queue.enter(&namespace, Class::Renewal(first.valid_until)).await;
         // Only holds with a slot allocate this future.
         Box::pin(self.renew_now(quorum, holds)).await;
     }
 
     async fn renew_now(&self, quorum: HeldQuorum, holds: Vec<Hold>) {
-        let mut unasked = Vec::new();
+        let mut able = Vec::new();
         for hold in holds {
             match self.renewable(&hold) {
-                Some(lock) if is_asked(&hold, &lock) => self.ask_and_renew(lock, hold).await,
-                Some(_) => unasked.push(hold),
+                Some(lock) if is_asked(&hold, &lock) => able.extend(self.ask(&lock, hold).await),
+                Some(_) => able.push(hold),
                 None => self.postpone(&hold, POSTPONED),
             }
         }
-        if !unasked.is_empty() {
-            self.renew(quorum, unasked).await;
+        if !able.is_empty() {
+            self.renew(quorum, able).await;
         }
     }
 
@@ -165,21 +152,29 @@ impl Renewal {
         (same && (!hold.published || named() && good())).then_some(lock)
     }
 
-    async fn ask_and_renew(&self, lock: Arc<DistributedLock>, mut hold: Hold) {
-        let (uid, nonce) = (hold.terms.uid.clone(), hold.terms.nonce);
-        let bounded = match self.ask(&lock, &hold).await {
-            Ok(bounded) => bounded,
-            Err(end) => {
-                let (outcome, now) = (RenewalOutcome::Unhealthy(end), self.context.clock.boottime());
-                return self.holds.settle(&uid, &nonce, outcome, now);
+    /// Checks the holder. Returns the hold with the ttl for its renewal, or `None` if the check failed.
+    async fn ask(&self, lock: &DistributedLock, mut hold: Hold) -> Option<Hold> {
+        let last = liveness::check(&self.context, lock, &mut hold).await;
+        self.holds.note_checks(&hold);
+        let (session, now) = (location::session(&self.sessions, &hold.terms.quorum), self.context.clock.boottime());
+        let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
+        let bounded = last.map(|last| last.map(|last| heartbeat::bounded(last, hold.terms.ttl, drift, now)));
+        let (uid, nonce) = (&hold.terms.uid, &hold.terms.nonce);
+        let end = match bounded {
+            Ok(None) => {
+                self.holds.checked(uid, nonce, None);
+                return Some(hold);
             }
+            Ok(Some(Bounded::Renew(ttl, check_by))) => {
+                self.holds.checked(uid, nonce, Some(check_by));
+                hold.terms.ttl = ttl;
+                return Some(hold);
+            }
+            Ok(Some(Bounded::Over)) => End::HeartbeatSilent { silent: hold.terms.ttl.into() },
+            Err(end) => end,
         };
-        let mut check_by = None;
-        if let Some((ttl, at)) = bounded {
-            (hold.terms.ttl, check_by) = (ttl, Some(at));
-        }
-        self.holds.checked(&uid, &nonce, check_by);
-        self.renew(hold.terms.quorum.clone(), vec![hold]).await;
+        self.holds.settle(uid, nonce, RenewalOutcome::Unhealthy(end), now);
+        None
     }
 
     fn postpone(&self, hold: &Hold, pause: Duration) {
@@ -187,29 +182,9 @@ impl Renewal {
         self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Postponed(now + pause), now);
     }
 
-    /// Checks the holder. An error is the reason to stop its renewal.
-    async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<(Duration, Boottime)>, End> {
-        let checked = self.answers.check(&self.context, lock, hold).await?;
-        let Some(last) = checked else { return Ok(None) };
-        let session = location::session(&self.sessions, &hold.terms.quorum);
-        let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
-        let bounded = heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime());
-        bounded.map(Some).ok_or_else(|| End::HeartbeatSilent { silent: hold.terms.ttl.into() })
-    }
-
-    /// Periodically drops results of checks of locks that are not held here.
-    fn sweep(&self, swept: &mut Boottime, now: Boottime) {
-        if now.since(*swept) >= IDLE {
-            *swept = now;
-            self.answers.retain(|uid| self.holds.has(uid));
-        }
-    }
-
     async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>) {
         let now = self.context.clock.boottime();
-        let session = location::session(&self.sessions, &quorum);
-        let able = session.and_then(|session| Some((session.clone(), session.signer()?)));
-        let Some((session, signer)) = able else {
+        let Some((session, signer)) = location::signed(&self.sessions, &quorum) else {
             return batch.iter().for_each(|hold| self.postpone(hold, POSTPONED));
         };
         let requests = batch
@@ -229,8 +204,7 @@ impl Renewal {
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
             self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
             self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Round(outcome.clone()), now);
-            let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
-            self.repair(&session, &signer, hold, value, outcome)
+            self.repair(&session, &signer, hold, outcome)
         });
         join_all(repairs.collect::<Vec<_>>()).await;
     }
@@ -238,14 +212,7 @@ impl Renewal {
     /// Sets the key again on members that lost it.
     ///
     /// The key lives for the rest of the validity that the last round earned, and is set only soon after that round. A repair is never a vote.
-    async fn repair(
-        &self,
-        session: &QuorumSession,
-        signer: &ValueSigner,
-        hold: &Hold,
-        value: LockValue,
-        outcome: Extend,
-    ) {
+    async fn repair(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, outcome: Extend) {
         if self.leadership.borrow().is_none() {
             return;
         }
@@ -258,7 +225,7 @@ impl Renewal {
         }
         let redlock = session.redlock();
         let Some(not_after) = repair_until(started, hold.terms.ttl, redlock.settings().node_timeout) else { return };
-        let times = (valid_until, not_after);
+        let (value, times) = (signer.value(&hold.terms.uid, &hold.terms.nonce), (valid_until, not_after));
         let repaired = redlock.repair(&session.electorate(), &hold.terms.key, &value, times, &missing).await;
         tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
     }

@@ -24,8 +24,11 @@ fn hold(nonce: u8, due: u64, valid_until: u64) -> Hold {
 fn renewed(started: u64, valid_until: u64) -> RenewalOutcome {
     let votes = Votes { yes: 3, of: 3 };
     let (missing, others) = (Vec::new(), Vec::new());
-    let (started, valid_until) = (at(started), at(valid_until));
-    RenewalOutcome::Round(Extend::Renewed { started, valid_until, votes, missing, others })
+    round(Extend::Renewed { started: at(started), valid_until: at(valid_until), votes, missing, others })
+}
+
+fn round(round: Extend) -> RenewalOutcome {
+    RenewalOutcome::Round(round)
 }
 
 fn silent() -> End {
@@ -71,7 +74,7 @@ fn a_round_without_a_majority_is_repeated_and_keeps_validity() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), RenewalOutcome::Round(Extend::NoQuorum { failures: vec![] }), at(3_050));
+    holds.settle("uid", &nonce(1), round(Extend::NoQuorum { failures: vec![] }), at(3_050));
     assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(8_999)));
     assert_eq!(holds.next_due(), Some(at(3_300)));
 }
@@ -81,7 +84,7 @@ fn a_replica_continues_its_hold_when_the_members_answer_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), RenewalOutcome::Round(Extend::NoQuorum { failures: vec![] }), at(9_050));
+    holds.settle("uid", &nonce(1), round(Extend::NoQuorum { failures: vec![] }), at(9_050));
     assert!(!holds.get("uid", &nonce(1)).unwrap().is_valid(at(9_050)));
     assert_eq!(holds.next_due(), Some(at(12_050)), "no validity is left, so the retry comes after the interval");
     assert_eq!(holds.take_due(at(12_050)).len(), 1);
@@ -143,7 +146,7 @@ fn a_round_that_was_answered_too_late_is_repeated() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), RenewalOutcome::Round(Extend::TooLate), at(12_100));
+    holds.settle("uid", &nonce(1), round(Extend::TooLate), at(12_100));
     assert_eq!(holds.take_due(at(15_100)).len(), 1);
 }
 
@@ -151,7 +154,7 @@ fn a_round_that_was_answered_too_late_is_repeated() {
 fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
     let holds = Holds::default();
     holds.adopt(hold(2, 3_000, 9_000), false);
-    holds.settle("uid", &nonce(1), RenewalOutcome::Round(Extend::Refused { refusals: 2 }), at(3_010));
+    holds.settle("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
     assert!(!holds.get("uid", &nonce(2)).unwrap().refused);
 }
 
@@ -170,7 +173,7 @@ fn adopting_what_is_known_keeps_the_newer_knowledge() {
 fn a_hold_that_a_majority_refused_is_not_adopted_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.settle("uid", &nonce(1), RenewalOutcome::Round(Extend::Refused { refusals: 2 }), at(3_010));
+    holds.settle("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
     holds.adopt(hold(1, 12_000, 15_000), true);
     assert!(holds.get("uid", &nonce(1)).unwrap().refused);
     assert!(holds.take_due(at(12_000)).is_empty());
@@ -235,7 +238,7 @@ fn naming(byte: u8) -> DistributedLock {
 fn a_refusal_of_an_earlier_hold_does_not_end_the_present_one() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.settle("uid", &nonce(1), RenewalOutcome::Round(Extend::Refused { refusals: 2 }), at(3_010));
+    holds.settle("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
     assert!(holds.of(&naming(1)).unwrap().refused);
     assert_eq!(holds.of(&naming(2)), None);
     holds.adopt(hold(2, 12_000, 15_000), true);
@@ -279,7 +282,7 @@ fn renewals_that_began_together_are_spread_over_the_interval() {
     assert_eq!(dues(renewed_before), [at(9_000); 5]);
     let silent_before = |holds: &Holds, byte| {
         holds.settle("uid", &nonce(byte), renewed(3_000, 11_800), at(3_010));
-        holds.settle("uid", &nonce(byte), RenewalOutcome::Round(Extend::NoQuorum { failures: vec![] }), at(5_900));
+        holds.settle("uid", &nonce(byte), round(Extend::NoQuorum { failures: vec![] }), at(5_900));
     };
     assert!(apart(dues(silent_before)), "it renews all holds at once when the members answer again");
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::redlock::LockKey;
 use crate::runtime::fake_api;
+use crate::time::Boottime;
 
 const NONCE: &str = "0123456789abcdef0123";
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::api::MilliTime;
+use crate::lock::model::hold::RenewalOutcome;
 
 #[test]
 fn a_lease_misfit_is_reported_while_the_lock_is_served() {
