@@ -34,9 +34,9 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         match next_turn(&mut changes, &mut checks, !unsettled.is_empty()).await {
-            Turn::Check => unsettled
+            None => unsettled
                 .retain(|lock| context.locks.get(lock).is_some_and(|lock| !take(&context, &sessions, &holds, &lock))),
-            Turn::Change(Change::Applied(lock)) => {
+            Some(Change::Applied(lock)) => {
                 holds.observation_times.record(&lock, context.clock.boottime());
                 let reference = ObjectRef::from_obj(&*lock);
                 if take(&context, &sessions, &holds, &lock) {
@@ -45,36 +45,25 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
                     unsettled.insert(reference);
                 }
             }
-            Turn::Change(Change::Deleted(lock) | Change::Vanished(lock)) => {
+            Some(Change::Deleted(lock) | Change::Vanished(lock)) => {
                 let uid = lock.uid().unwrap_or_default();
                 holds.forget(&uid);
                 holds.observation_times.forget(&uid);
             }
-            Turn::End => return,
         }
     }
 }
 
-/// The next input of [`follow`].
-#[derive(Debug, PartialEq, Eq)]
-enum Turn<C> {
-    /// A change of a lock.
-    Change(C),
-    /// The check of the locks without a session is due.
-    Check,
-    /// No further change will come.
-    End,
-}
-
-/// Waits for the next change, or for the next check if one is wanted.
+/// Waits for the next change, or for the next check if one is wanted. `None` is a check.
 async fn next_turn<C>(
     changes: &mut (impl Stream<Item = C> + Unpin),
     checks: &mut Interval,
     wants_check: bool,
-) -> Turn<C> {
+) -> Option<C> {
     tokio::select! {
-        change = changes.next() => change.map_or(Turn::End, Turn::Change),
-        _ = checks.tick(), if wants_check => Turn::Check,
+        // The changes do not end, because the context has the cache.
+        Some(change) = changes.next() => Some(change),
+        _ = checks.tick(), if wants_check => None,
     }
 }
 
@@ -82,45 +71,38 @@ async fn next_turn<C>(
 fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) -> bool {
     let uid = lock.uid().unwrap_or_default();
     match hold_of(context, sessions, lock) {
-        Published::Hold(hold) => holds.adopt(*hold, true),
-        Published::Unknown => return false,
-        Published::Nothing => holds.forget_published(&uid),
+        Ok(Some(hold)) => holds.adopt(hold, true),
+        Ok(None) => holds.forget_published(&uid),
+        Err(NoSession) => return false,
     }
     true
 }
 
-/// The hold that a lock's status publishes.
-enum Published {
-    /// A hold that this installation renews.
-    Hold(Box<Hold>),
-    /// A hold whose quorum has no session yet.
-    Unknown,
-    /// No hold, or a hold that ends.
-    Nothing,
-}
+/// The quorum of a published hold has no session yet.
+struct NoSession;
 
 /// Adds the hold that the status of `lock` names.
 ///
 /// Only the watch proves that a hold is gone, since `lock` can be older than the watch.
 pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) {
-    if let Published::Hold(hold) = hold_of(context, sessions, lock) {
-        holds.adopt(*hold, false);
+    if let Ok(Some(hold)) = hold_of(context, sessions, lock) {
+        holds.adopt(hold, false);
     }
 }
 
-fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Published {
+/// The hold that the status publishes and this installation renews, unless it ends.
+fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Result<Option<Hold>, NoSession> {
     let status = lock.status.as_ref().filter(|status| status.ending.is_none());
-    let (Some(status), Some(nonce)) = (status, holder_nonce(lock)) else { return Published::Nothing };
+    let (Some(status), Some(nonce)) = (status, holder_nonce(lock)) else { return Ok(None) };
     let now = context.clock.boottime();
-    let Some(record) = HoldRecord::of(lock) else { return Published::Unknown };
+    let record = HoldRecord::of(lock).ok_or(NoSession)?;
     if !context.serves(&record.quorum) {
         // Another installation renews it.
-        return Published::Nothing;
+        return Ok(None);
     }
-    let Some(session) = location::session(sessions, &record.quorum) else { return Published::Unknown };
-    let quorum = session.quorum();
-    let Some(in_force) = effective::published(&quorum) else { return Published::Unknown };
-    let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force, effective::settings(&quorum));
+    let session = location::session(sessions, &record.quorum).ok_or(NoSession)?;
+    let in_force = Effective::published(&session.quorum()).ok_or(NoSession)?;
+    let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force);
     let terms = Terms {
         lock: ObjectRef::from_obj(lock),
         uid: lock.uid().unwrap_or_default(),
@@ -131,14 +113,10 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Pu
         renew_interval: access::renew_interval(lock, ttl),
     };
     let due = match (context.api_clock(), status.renewed_at) {
-        (Some(clock), Some(renewed)) => {
-            let api_now = clock.latest(now).ceil();
-            first_renewal((now, api_now), renewed.into(), terms.renew_interval)
-        }
+        (Some(clock), Some(at)) => first_renewal((now, clock.latest(now).ceil()), at.into(), terms.renew_interval),
         _ => now,
     };
-    // The leader waits for one ttl for the first round of this replica.
-    Published::Hold(Box::new(Hold::new(terms, now + ttl, due)))
+    Ok(Some(Hold::named(terms, now, due)))
 }
 
 /// The time to live of renewals.
@@ -172,9 +150,9 @@ mod tests {
         for _ in 0..30 {
             turns.push(next_turn(&mut changes, &mut checks, true).await);
         }
-        let due = turns.iter().filter(|turn| **turn == Turn::Check).count();
+        let due = turns.iter().filter(|turn| turn.is_none()).count();
         assert!((9..=11).contains(&due), "{due}");
-        assert!(matches!(next_turn(&mut changes, &mut checks, false).await, Turn::Change(_)));
+        assert!(next_turn(&mut changes, &mut checks, false).await.is_some());
     }
 
     #[test]
