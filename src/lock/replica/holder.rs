@@ -121,16 +121,11 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
             && pod.labels().get(keys::JOB_UID_LABEL).is_some_and(|of| of == uid)
     };
     let pods = pods_of(context, &[uid], is_of_it);
-    let is_deleting = |(pod, instance): &(Arc<Pod>, Instance)| {
-        *instance == Instance::Running && pod.metadata.deletion_timestamp.is_some()
-    };
-    let deleting = pods.iter().any(is_deleting);
-    JobPods { deleting, ..job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), *instance)), token) }
-}
-
-/// The token of the hold under which a Job's pod was created.
-fn made_with(pod: &Pod) -> Option<i64> {
-    pod.annotations().get(JOB_TOKEN_ANNOTATION)?.parse().ok()
+    let deleting =
+        pods.iter().any(|(pod, instance)| *instance == Instance::Running && pod.metadata.deletion_timestamp.is_some());
+    // The token of the hold under which the pod was created.
+    let made_with = |pod: &Pod| pod.annotations().get(JOB_TOKEN_ANNOTATION)?.parse().ok();
+    JobPods { deleting, ..job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token) }
 }
 
 /// The pods that these UIDs own, present and deleted, and the state of each.
