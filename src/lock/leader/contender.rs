@@ -24,9 +24,8 @@ pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Con
     let nobody = |why: String| WaitReason::from(HeldMessage::NoCandidate { why });
     match (&lock.spec.claim, &lock.spec.election) {
         (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
-        (Some(Claim { pod_name: Some(name), pod_uid, container, .. }), _) => {
-            instance(context, &namespace, name, (pod_uid.as_deref(), container.as_deref()))
-                .map_err(|ineligible| nobody(ineligible.to_string()))
+        (Some(claim @ Claim { pod_name: Some(name), .. }), _) => {
+            instance(context, &namespace, name, claim).map_err(|ineligible| nobody(ineligible.to_string()))
         }
         (Some(Claim { job_name: Some(name), job_uid, .. }), _) => {
             let claims = context.locks.under(&keys::claims_of_job(&namespace, name));
@@ -37,7 +36,7 @@ pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Con
             }
             fit_job(context, &namespace, name, job_uid.as_deref()).map_err(|unfit| nobody(unfit.to_string()))
         }
-        (_, Some(election)) => elect(context, lock, &namespace, election),
+        (_, Some(election)) => elect(context, lock, election),
         _ => Err(nobody("the spec has neither claim nor election".to_owned())),
     }
 }
@@ -45,18 +44,13 @@ pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Con
 /// The container of the pod that a claim names.
 ///
 /// The claim can also name the UID of the pod, and the container.
-fn instance(
-    context: &Context,
-    namespace: &str,
-    name: &str,
-    (uid, container): (Option<&str>, Option<&str>),
-) -> Result<Contender, Ineligible> {
+fn instance(context: &Context, namespace: &str, name: &str, claim: &Claim) -> Result<Contender, Ineligible> {
     let full_name = || format!("{namespace}/{name}");
     let pod = context.pods.named(namespace, name).ok_or_else(|| Ineligible::NoPod { pod: full_name() })?;
-    if uid.is_some() && uid != pod.metadata.uid.as_deref() {
+    if claim.pod_uid.is_some() && claim.pod_uid != pod.metadata.uid {
         return Err(Ineligible::OtherPod { pod: full_name() });
     }
-    Ok(Contender::Instance(Box::new(candidate::bound(&pod, container)?)))
+    Ok(Contender::Instance(Box::new(candidate::bound(&pod, claim.container.as_deref())?)))
 }
 
 /// The Job that a claim names, if it can be started.
@@ -69,14 +63,10 @@ fn fit_job(context: &Context, namespace: &str, name: &str, asked: Option<&str>) 
 }
 
 /// Returns the pod that an election prefers. An error is the reason why it has none.
-fn elect(
-    context: &Context,
-    lock: &DistributedLock,
-    namespace: &str,
-    election: &Election,
-) -> Result<Contender, WaitReason> {
+fn elect(context: &Context, lock: &DistributedLock, election: &Election) -> Result<Contender, WaitReason> {
+    let namespace = lock.namespace().unwrap_or_default();
     let leaderless = |why: String| WaitReason::from(HeldMessage::NoLeader { why });
-    let (pods, now) = (context.pods.under(&keys::namespace(namespace)), context.api_now());
+    let (pods, now) = (context.pods.under(&keys::namespace(&namespace)), context.api_now());
     let (candidates, mut others) = candidate::of_election(election, &pods, &context.nodes.all())
         .map_err(|ineligible| leaderless(ineligible.to_string()))?;
     let mut retry_after: Option<Duration> = None;
@@ -92,16 +82,14 @@ fn elect(
     };
     let candidates: Vec<_> = candidates.into_iter().filter(|one| is_fit(one)).collect();
     let last = candidate::last_holder(lock, now);
-    match candidate::prefer(&candidates, election.preference, last) {
-        Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
-        None if others.is_empty() => {
-            Err(leaderless(Ineligible::NoMatch { namespace: namespace.to_owned() }.to_string()))
-        }
-        None => {
-            let mut reasons: Vec<_> = others.iter().map(Ineligible::to_string).collect();
-            reasons.sort();
-            reasons.truncate(5);
-            Err(WaitReason { retry_after, ..leaderless(reasons.join("; ")) })
-        }
+    if let Some(best) = candidate::prefer(&candidates, election.preference, last) {
+        return Ok(Contender::Instance(Box::new(best.clone())));
     }
+    if others.is_empty() {
+        others.push(Ineligible::NoMatch { namespace });
+    }
+    let mut reasons: Vec<_> = others.iter().map(Ineligible::to_string).collect();
+    reasons.sort();
+    reasons.truncate(5);
+    Err(WaitReason { retry_after, ..leaderless(reasons.join("; ")) })
 }
