@@ -19,7 +19,7 @@ mod lock_store;
 mod member_access;
 mod memory;
 mod observation;
-pub mod other_installation;
+mod other_installation;
 mod peers;
 mod progress;
 mod publish_grant;

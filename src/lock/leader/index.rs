@@ -204,9 +204,8 @@ impl Index {
     pub(super) fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
         let node = change.object();
         let ready = evidence::readiness(node).map(|ready| ready.status.clone());
-        let mut inner = self.0.lock();
-        let has_changed = has_changed(&mut inner.node_states, &node.name_any(), change, ready);
-        if has_changed { refs(&inner.bound_to.all()).collect() } else { Vec::new() }
+        let has_changed = has_changed(&mut self.0.lock().node_states, &node.name_any(), change, ready);
+        if has_changed { self.bound() } else { Vec::new() }
     }
 
     /// The locks that depend on pods.

@@ -10,7 +10,7 @@ use crate::runtime::context::Context;
 /// Whether another installation serves the quorum of a lock.
 ///
 /// That is the recorded quorum of its hold, or else the quorum that its specification selects.
-pub fn serves_quorum_of(context: &Context, lock: &DistributedLock) -> bool {
+pub(super) fn serves_quorum_of(context: &Context, lock: &DistributedLock) -> bool {
     let quorum = match lock.holder().and_then(|holder| holder.quorum.as_ref()) {
         Some(recorded) => {
             context.quorums.get(&recorded.reference()).filter(|quorum| HeldQuorum::of(quorum) == *recorded)
