@@ -7,7 +7,6 @@
 mod contender;
 pub mod controller;
 mod default;
-mod due_renewals;
 mod grant;
 mod index;
 mod job_sync;

@@ -11,8 +11,9 @@ use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::leader_context::LeaderContext;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR, Error};
+use super::publish_renewals::{self, DueRenewals};
 use super::reconcile::reconcile;
-use super::{default, labels, publish_renewals};
+use super::{default, labels};
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;
 use crate::lock::model::decide::WaitReason;
@@ -28,7 +29,9 @@ use crate::runtime::reconciles::{self, Action};
 
 /// Runs until the term ends.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
-    let leader = Arc::new(LeaderContext::new(context.clone(), sessions, holds.clone(), term.clone()));
+    let (due_renewals, due) = DueRenewals::new();
+    let leader = LeaderContext::new(context.clone(), sessions, holds.clone(), term.clone(), due_renewals);
+    let leader = Arc::new(leader);
     default::begin(&context, &leader.store);
     let controlled = reconciles::run(triggers(&leader), |lock| handle_in_term(lock, leader.clone(), term.clone()));
     let scope = &context.replica.settings.locks;
@@ -36,7 +39,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
         tokio::select! {
             () = controlled => {}
             () = labels::correct_all(&leader.labels, &leader.store, &leader.peers, scope) => {}
-            () = publish_renewals::run(&leader) => {}
+            () = publish_renewals::run(&leader, due) => {}
             () = default::follow(&leader) => {}
         }
     };

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use tokio::sync::RwLock;
 
-use super::due_renewals::DueRenewals;
 use super::job_sync::JobSync;
 use super::key_mutexes::KeyMutexes;
 use super::labels::Labels;
@@ -18,6 +17,7 @@ use super::member_access::MemberAccess;
 use super::memory::Memory;
 use super::peers::Peers;
 use super::progress::Progress;
+use super::publish_renewals::DueRenewals;
 use super::reachability::Reachability;
 use crate::api::DistributedLock;
 use crate::lock::model::decide::WaitReason;
@@ -64,7 +64,13 @@ pub(super) struct LeaderContext {
 
 impl LeaderContext {
     /// Creates the state of a term. Only the holds outlive it.
-    pub(super) fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
+    pub(super) fn new(
+        context: Context,
+        sessions: Sessions,
+        holds: Arc<Holds>,
+        term: Term,
+        due_renewals: DueRenewals,
+    ) -> Self {
         let store = Arc::new(LockStore::new(context.clone()));
         let peers = Arc::new(Peers::new(context.clone(), store.clone()));
         Self {
@@ -77,7 +83,7 @@ impl LeaderContext {
             granting_by_default: RwLock::default(),
             key_mutexes: KeyMutexes::default(),
             reconciles: FairQueue::new(SLOTS),
-            due_renewals: DueRenewals::default(),
+            due_renewals,
             context,
             store,
             peers,

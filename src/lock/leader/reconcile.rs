@@ -10,6 +10,7 @@ use kube::runtime::reflector::ObjectRef;
 use super::leader_context::LeaderContext;
 use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped};
 use super::publish_grant::not_written;
+use super::publish_renewals::is_mere_renewal;
 use super::{grant, observation, other_installation, release, seal, status};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
@@ -120,11 +121,17 @@ async fn act(
     }
 }
 
-/// Publishes the status of a held lock.
+/// Publishes the status of a held lock, or puts a mere renewal into the queue of renewals.
 ///
 /// Its metadata, its Lease, its leader label and its Job follow that status.
 async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
-    let lock = status::publish_or_enqueue(&leader.store, &leader.due_renewals, lock, rest).await?;
+    let lock = match &rest.renewal {
+        Some(renewal) if is_mere_renewal(lock, &rest.status) => {
+            leader.due_renewals.enqueue(lock, renewal.needed_by);
+            lock.clone()
+        }
+        _ => status::publish(&leader.store, lock, &rest.status).await?,
+    };
     let lease = leader.leases.ensure(&leader.store, &lock).await;
     let label = leader.labels.ensure(&lock).await;
     let job = leader.jobs.ensure(&lock).await;

@@ -230,6 +230,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::lock::leader::publish_renewals::DueRenewals;
     use crate::quorum::session::Sessions;
     use crate::runtime::fake_api;
     use crate::runtime::leader::Term;
@@ -254,7 +255,7 @@ mod tests {
                 (200, job)
             });
             let (sessions, _follow_quorums) = Sessions::start(context.clone());
-            let leader = LeaderContext::new(context, sessions, Arc::default(), Term::new(1));
+            let leader = LeaderContext::new(context, sessions, Arc::default(), Term::new(1), DueRenewals::new().0);
             let lock: DistributedLock =
                 serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
                     "metadata": {"name": "j-1", "namespace": "ns", "uid": "u"}, "spec": {"key": "k", "claim": {"jobName": "j", "jobUID": "j-1"}},
@@ -279,7 +280,7 @@ mod tests {
         let settings = Settings { lease_gate_leaves_out: Some([].into()), ..Settings::default() };
         let context = fake_api::context(settings, move |_request| (200, lease.clone()));
         let (sessions, _follow_quorums) = Sessions::start(context.clone());
-        let leader = LeaderContext::new(context, sessions, Arc::default(), Term::new(1));
+        let leader = LeaderContext::new(context, sessions, Arc::default(), Term::new(1), DueRenewals::new().0);
         let lock: DistributedLock =
             serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
                 "metadata": {"name": "app", "namespace": "ns", "uid": "u"},

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::due_renewals::{DueRenewals, is_mere_renewal};
 use super::lock_store::LockStore;
 use super::progress::Error;
 use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
-use crate::lock::model::decide::{Correction, Rest};
+use crate::lock::model::decide::Correction;
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::readiness::overdue;
 use crate::lock::model::refusal::Refusal;
@@ -42,22 +41,6 @@ pub(super) async fn publish(
         store.event(&written, event);
     }
     Ok(written)
-}
-
-/// Like [`publish`], but puts a mere renewal into the queue of renewals.
-pub(super) async fn publish_or_enqueue(
-    store: &LockStore,
-    due_renewals: &DueRenewals,
-    lock: &Arc<DistributedLock>,
-    rest: &Rest,
-) -> Result<Arc<DistributedLock>, RequestError> {
-    match &rest.renewal {
-        Some(renewal) if is_mere_renewal(lock, &rest.status) => {
-            due_renewals.enqueue(lock, renewal.needed_by);
-            Ok(lock.clone())
-        }
-        _ => publish(store, lock, &rest.status).await,
-    }
 }
 
 /// Corrects the metadata of a held lock.
