@@ -8,7 +8,6 @@ use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
 use super::member_access::MemberAccess;
-use super::observation;
 use super::progress::{Error, Progress, Stepped};
 use super::publish_grant::{self, Attempt, not_written};
 use super::reachability::Reachability;
@@ -216,14 +215,13 @@ struct Occupied {
 impl Occupied {
     /// Releases the key if its value belongs to an attempt that no status names. Otherwise the lock waits.
     async fn resolve(self, leader: &LeaderContext, lock: &Arc<DistributedLock>, access: &Access) -> Stepped {
-        let LeaderContext { store, members, peers, memory, .. } = leader;
+        let LeaderContext { store, peers, .. } = leader;
         let own = orphans::of(lock, &self.signer, &self.occupants);
         if own.is_some() {
             // An earlier leader died between the grant and its status write. That write must become impossible before the key is released.
             publish_grant::withdraw(store, lock).await?;
         }
-        let eligible = |other: &DistributedLock| observation::is_eligible(memory, members.now(), other);
-        let before = peers.predecessors(lock, access, &eligible);
+        let before = peers.predecessors(lock, access);
         if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &self.signer, &self.occupants)) {
             return Ok(Progress::Done(self.release(lock, &orphan).await));
         }

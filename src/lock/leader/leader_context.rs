@@ -49,7 +49,7 @@ pub(super) struct LeaderContext {
     /// The Leases of elections.
     pub(super) leases: LeaseSync,
     /// Pauses after failed attempts, results of seals, and refused writes.
-    pub(super) memory: Memory,
+    pub(super) memory: Arc<Memory>,
     /// Each reconcile of a lock without a quorum of its own holds the read lock.
     ///
     /// A change of the default quorum holds the write lock.
@@ -72,14 +72,15 @@ impl LeaderContext {
         due_renewals: DueRenewals,
     ) -> Self {
         let store = Arc::new(LockStore::new(context.clone()));
-        let peers = Arc::new(Peers::new(context.clone(), store.clone()));
+        let memory = Arc::new(Memory::default());
+        let peers = Arc::new(Peers::new(context.clone(), store.clone(), memory.clone()));
         Self {
             reachability: Reachability::new(term, context.clock.boottime()),
             members: MemberAccess::new(context.clone(), sessions, holds),
             jobs: JobSync::new(&context),
             labels: Labels::new(&context),
             leases: LeaseSync::new(&context),
-            memory: Memory::default(),
+            memory,
             granting_by_default: RwLock::default(),
             key_mutexes: KeyMutexes::default(),
             reconciles: FairQueue::new(SLOTS),
@@ -107,5 +108,6 @@ impl LeaderContext {
         self.memory.forget(&uid);
         self.leases.forget(&uid);
         self.store.forget(&uid);
+        self.members.holds.forget(&uid);
     }
 }

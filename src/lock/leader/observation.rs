@@ -4,9 +4,8 @@ use kube::ResourceExt;
 
 use super::contender::contender;
 use super::leader_context::LeaderContext;
-use super::memory::Memory;
 use crate::api::DistributedLock;
-use crate::lock::model::decide::{Contender, HoldInput, LockInput, WaitReason};
+use crate::lock::model::decide::{HoldInput, LockInput};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::orphans::holder_nonce;
@@ -41,7 +40,10 @@ pub(super) fn observe<'a>(
     let held = hold_input(leader, lock, now);
     let (contender, place) = match &held {
         Some(_) => (Err(HeldMessage::NoCandidate { why: "already held".to_owned() }.into()), Ok(Place::First)),
-        None => prospect(leader, now, lock, access),
+        None => {
+            let place = access.as_ref().map_err(Clone::clone).and_then(|access| leader.peers.place(lock, access));
+            (contender(context, lock), place)
+        }
     };
     let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
     LockInput {
@@ -80,23 +82,4 @@ fn hold_input(leader: &LeaderContext, lock: &DistributedLock, now: Boottime) -> 
         clock: context.api_clock(),
         observed,
     })
-}
-
-/// The next holder of a free lock, and its place in the queue.
-///
-/// They matter only while the lock has no holder.
-fn prospect(
-    leader: &LeaderContext,
-    now: Boottime,
-    lock: &DistributedLock,
-    access: &Result<Access, Refusal>,
-) -> (Result<Contender, WaitReason>, Result<Place, Refusal>) {
-    let eligible = |other: &DistributedLock| is_eligible(&leader.memory, now, other);
-    let place = access.as_ref().map_err(Clone::clone).and_then(|access| leader.peers.place(lock, access, &eligible));
-    (contender(&leader.context, lock), place)
-}
-
-/// Whether a lock could make an attempt now. A lock that could not blocks no other.
-pub(super) fn is_eligible(memory: &Memory, now: Boottime, lock: &DistributedLock) -> bool {
-    !memory.is_unable(&lock.uid().unwrap_or_default(), now)
 }

@@ -9,6 +9,7 @@ use tokio::sync::broadcast;
 
 use super::index::Index;
 use super::lock_store::LockStore;
+use super::memory::Memory;
 use super::other_installation;
 use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
 use crate::lock::model::contention::{self, Entry, LockRef};
@@ -30,49 +31,47 @@ const NUDGES: usize = 4096;
 /// They are judged while it is unlocked.
 const PAGE: usize = 32;
 
-/// Whether a lock could hold its key now. A lock that could not blocks no other.
-pub(super) type Eligible<'a> = &'a dyn Fn(&DistributedLock) -> bool;
-
 /// All locks by their dependencies, and a queue of locks to reconcile.
 pub(super) struct Peers {
     context: Context,
     store: Arc<LockStore>,
+    memory: Arc<Memory>,
     /// Locks by their dependencies.
     pub(super) index: Index,
-    nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
+    nudges: broadcast::Sender<LockRef>,
 }
 
 impl Peers {
     /// The index is empty.
-    pub(super) fn new(context: Context, store: Arc<LockStore>) -> Self {
-        Self { context, store, index: Index::default(), nudges: broadcast::channel(NUDGES).0 }
+    pub(super) fn new(context: Context, store: Arc<LockStore>, memory: Arc<Memory>) -> Self {
+        Self { context, store, memory, index: Index::default(), nudges: broadcast::channel(NUDGES).0 }
     }
 
     /// Subscribes to the locks that must be reconciled.
-    pub(super) fn nudged(&self) -> broadcast::Receiver<ObjectRef<DistributedLock>> {
+    pub(super) fn nudged(&self) -> broadcast::Receiver<LockRef> {
         self.nudges.subscribe()
     }
 
     /// Requests a reconcile.
-    pub(super) fn nudge(&self, lock: ObjectRef<DistributedLock>) {
+    pub(super) fn nudge(&self, lock: LockRef) {
         // The queue has no receiver only while the controller stops.
         let _ = self.nudges.send(lock);
     }
 
     /// Applies a change of a lock. Returns the concerned locks on its key, which can include itself.
-    pub(super) fn lock_changed(&self, change: &Change<DistributedLock>) -> Vec<ObjectRef<DistributedLock>> {
+    pub(super) fn lock_changed(&self, change: &Change<DistributedLock>) -> Vec<LockRef> {
         let spans = self.spans_namespaces(change.object());
         self.index.lock_changed(change, spans, |lock| self.store.get(lock))
     }
 
     /// Applies a write of this replica to the index.
-    pub(super) fn refresh(&self, lock: &ObjectRef<DistributedLock>) {
+    pub(super) fn refresh(&self, lock: &LockRef) {
         self.index.refresh(lock, |lock| self.store.get(lock));
     }
 
     /// Requests a reconcile of the other locks on the key that a change of this one concerns.
     pub(super) fn nudge_others(&self, lock: &DistributedLock) {
-        let own = ObjectRef::from_obj(lock);
+        let own = LockRef::from_obj(lock);
         let spans = self.spans_namespaces(lock);
         let concerned = self.index.read(|keys| keys.concerned(&Entry::of(lock), spans));
         concerned.into_iter().filter(|other| *other != own).for_each(|other| self.nudge(other));
@@ -84,7 +83,7 @@ impl Peers {
     }
 
     /// The locks that a change of a quorum concerns.
-    pub(super) fn of_quorum(&self, quorum: &RedisQuorum) -> Vec<ObjectRef<DistributedLock>> {
+    pub(super) fn of_quorum(&self, quorum: &RedisQuorum) -> Vec<LockRef> {
         let mut locks = self.index.of_quorum(&Some((quorum.namespace().unwrap_or_default(), quorum.name_any())));
         if self.context.default_quorum() == Some(ObjectRef::from_obj(quorum)) {
             locks.extend(self.index.of_quorum(&None));
@@ -93,7 +92,7 @@ impl Peers {
     }
 
     /// The lock that the limit of its namespace admits after this one is deleted.
-    pub(super) fn follows(&self, lock: &DistributedLock) -> Option<ObjectRef<DistributedLock>> {
+    pub(super) fn follows(&self, lock: &DistributedLock) -> Option<LockRef> {
         self.index.last_of(&lock.namespace().unwrap_or_default(), self.context.replica.settings.limits.locks)
     }
 
@@ -105,7 +104,7 @@ impl Peers {
         quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
     }
 
-    fn newest(&self, locks: &[ObjectRef<DistributedLock>]) -> Vec<Arc<DistributedLock>> {
+    fn newest(&self, locks: &[LockRef]) -> Vec<Arc<DistributedLock>> {
         locks.iter().filter_map(|lock| self.store.get(lock)).collect()
     }
 
@@ -147,7 +146,6 @@ impl Peers {
         lock: &DistributedLock,
         access: &Access,
         election: Option<&DistributedLock>,
-        eligible: Eligible<'_>,
     ) -> Vec<Arc<DistributedLock>> {
         // A key has one election, so another one is refused.
         let is_refused = |other: &DistributedLock| {
@@ -157,31 +155,24 @@ impl Peers {
         let others = in_pages(|skip| self.index.read(|keys| page(keys.before(lock, spans), skip)));
         let others = others.filter_map(|other| self.store.get(&other));
         let others = others.filter(|other| queue::is_queued(other) && !is_refused(other));
-        let others = others.filter(|other| eligible(other) && self.is_on(access, other));
+        // A lock that could not make an attempt now blocks no other.
+        let now = self.context.clock.boottime();
+        let is_able = |other: &DistributedLock| !self.memory.is_unable(&other.uid().unwrap_or_default(), now);
+        let others = others.filter(|other| is_able(other) && self.is_on(access, other));
         others.take(queue::predecessors_needed(lock)).collect()
     }
 
     /// The other locks on the key that can have left a value or a seal there.
-    pub(super) fn predecessors(
-        &self,
-        lock: &DistributedLock,
-        access: &Access,
-        eligible: Eligible<'_>,
-    ) -> Vec<Arc<DistributedLock>> {
+    pub(super) fn predecessors(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
         let mut peers = self.newest(&self.index.read(|keys| keys.ended(&lock.key())));
         peers.retain(|peer| self.is_on(access, peer));
         peers.extend(self.holders(lock, access));
-        peers.extend(self.first_before(lock, access, self.election(lock, access).as_deref(), eligible));
+        peers.extend(self.first_before(lock, access, self.election(lock, access).as_deref()));
         peers
     }
 
     /// The place of a lock in the queue, or the reason why its spec conflicts with other locks on the key.
-    pub(super) fn place(
-        &self,
-        lock: &DistributedLock,
-        access: &Access,
-        eligible: Eligible<'_>,
-    ) -> Result<Place, Refusal> {
+    pub(super) fn place(&self, lock: &DistributedLock, access: &Access) -> Result<Place, Refusal> {
         let holders = self.holders(lock, access);
         let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
         let spans = access.spans_namespaces;
@@ -198,7 +189,7 @@ impl Peers {
         {
             return Err(Refusal::OtherElection { other: full_name(other) });
         }
-        Ok(queue::place(lock, &holders, self.first_before(lock, access, election.as_deref(), eligible).len()))
+        Ok(queue::place(lock, &holders, self.first_before(lock, access, election.as_deref()).len()))
     }
 }
 
