@@ -10,9 +10,8 @@ use super::leader_context::LeaderContext;
 use super::member_access::MemberAccess;
 use super::progress::{Error, Progress, Stepped};
 use super::publish_grant::{self, Attempt, not_written};
-use super::reachability::Reachability;
 use crate::api::requests::RequestError;
-use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
+use crate::api::{DistributedLock, HeldQuorum, LockHolder, RedisQuorum};
 use crate::lock::model::decide::{Contender, WaitReason, requests};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold::described;
@@ -22,10 +21,8 @@ use crate::lock::model::{foreign, orphans, queue};
 use crate::lock::replica::access::Access;
 use crate::lock::replica::liveness;
 use crate::quorum::session::QuorumSession;
-use crate::redlock::{
-    Acquire, AcquireRequest, Grant, LockKey, LockValue, Nonce, Occupant, ValueSigner, is_silence, jittered,
-};
-use crate::runtime::metrics::Metrics;
+use crate::redlock::{Acquire, AcquireRequest, Grant, LockKey, Nonce, Occupant, ValueSigner, is_silence, jittered};
+use crate::runtime::context::Context;
 use crate::runtime::reconciles::Action;
 use crate::time::{Boottime, ClockOffset};
 
@@ -37,8 +34,6 @@ const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
 ///
 /// The first status write then usually has all of them.
 const LATE_VOTES: Duration = Duration::from_millis(2);
-/// Added to a pause, because the timer can differ a little from the boot-time clock.
-const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// Adds the finalizer, so that the object cannot vanish while the key is held.
 ///
@@ -67,21 +62,10 @@ pub(super) async fn acquire(
     if liveness::has_stopped(&leader.context, lock).await {
         return Ok(leader.postpone(lock, without_heartbeat(lock)));
     }
-    match attempt(leader, lock, access, contender).await {
-        GrantOutcome::Granted(attempt) => publish_grant::publish(leader, lock, &attempt).await,
-        GrantOutcome::Occupied(occupied) => occupied.resolve(leader, lock, access).await,
-        GrantOutcome::Wait(reason) => Ok(leader.postpone(lock, reason)),
+    match ready(&leader.members, lock, access) {
+        Ok(ready) => attempt(leader, lock, access, contender, ready).await,
+        Err(message) => Ok(leader.postpone(lock, WaitReason { message, retry_after: Some(NOT_YET_PAUSE) })),
     }
-}
-
-/// The outcome of one attempt at the members.
-enum GrantOutcome<'a> {
-    /// A majority granted the lock.
-    Granted(Box<Attempt<'a>>),
-    /// The members have other values on the key.
-    Occupied(Occupied),
-    /// The quorum is not connected, or no majority answered in time.
-    Wait(WaitReason),
 }
 
 /// The session with a quorum, its rejoin delay and signer, and the API server's clock.
@@ -89,36 +73,29 @@ type Ready = (Arc<QuorumSession>, Duration, ValueSigner, ClockOffset);
 
 /// Returns the requirements of an attempt. An error is the reason why it cannot be made.
 fn ready(members: &MemberAccess, lock: &DistributedLock, access: &Access) -> Result<Ready, HeldMessage> {
-    let signed = members.signed(&access.quorum);
-    let able = signed.and_then(|(session, signer)| Some((session.rejoin_delay()?, session, signer)));
-    let (rejoin_delay, session, signer) =
-        able.ok_or_else(|| HeldMessage::NoConnection { quorum: access.quorum.clone() })?;
+    let no_connection = || HeldMessage::NoConnection { quorum: access.quorum.clone() };
+    let (session, signer) = members.signed(&access.quorum).ok_or_else(no_connection)?;
+    let rejoin_delay = session.rejoin_delay().ok_or_else(no_connection)?;
     let clock = members.api_clock().ok_or(HeldMessage::NoClock)?;
-    match exceeds_max_ttl(lock, access, session.max_ttl_in_force()) {
-        Some(refused) => Err(refused),
-        None => Ok((session, rejoin_delay, signer, clock)),
-    }
+    let refused = exceeds_max_ttl(lock, access, session.max_ttl_in_force());
+    refused.map_or(Ok((session, rejoin_delay, signer, clock)), Err)
 }
 
-/// Makes one attempt at the members, on the free slots of the key in their order.
-async fn attempt<'a>(
+/// Makes one attempt at the members, on the free slots of the key in their order, and handles its outcome.
+async fn attempt(
     leader: &LeaderContext,
-    lock: &DistributedLock,
-    access: &'a Access,
+    lock: &Arc<DistributedLock>,
+    access: &Access,
     contender: Contender,
-) -> GrantOutcome<'a> {
-    let LeaderContext { context, members, peers, memory, .. } = leader;
-    let (session, rejoin_delay, signer, clock) = match ready(members, lock, access) {
-        Ok(ready) => ready,
-        Err(message) => return GrantOutcome::Wait(WaitReason { message, retry_after: Some(NOT_YET_PAUSE) }),
-    };
+    (session, rejoin_delay, signer, clock): Ready,
+) -> Stepped {
+    let LeaderContext { members, peers, memory, .. } = leader;
     let uid = lock.uid().unwrap_or_default();
     let holders = peers.holders(lock, access);
     let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
-    let (mut outcome, mut last_key) = (Acquire::Expired, access.key.clone());
+    let (mut outcome, mut key) = (Acquire::Expired, access.key.clone());
     for slot in queue::free_slots(lock, &holders) {
-        let key = access.slot_key(slot);
-        last_key = key.clone();
+        key = access.slot_key(slot);
         // A value is used for one attempt only. A late release of an earlier value would delete a later key.
         let nonce = Nonce::random();
         let value = signer.value(&uid, &nonce);
@@ -127,18 +104,27 @@ async fn attempt<'a>(
         let electorate = session.electorate();
         let mut late;
         (outcome, late) = session.redlock().attempt(&electorate, request).await;
-        measure(&context.metrics, &outcome, members.now().since(started));
-        record_reachability(&leader.reachability, &access.quorum.reference(), &outcome, members.now());
+        record(leader, &access.quorum.reference(), &outcome, started);
         match outcome {
             Acquire::Granted(grant) => {
                 let acquired = members.now();
                 // Most members answer within a moment of each other, so one status write has all votes.
                 let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
+                // The publication can take long, and must not keep connections to former members.
+                drop(late);
+                drop(electorate);
                 let grant = Grant { votes, ..grant };
                 let times = (clock.latest(acquired).ceil(), clock.earliest(grant.valid_until).floor());
-                let attempt =
-                    Attempt { session, access, contender, key, slot, nonce, value, grant, rejoin_delay, times };
-                return GrantOutcome::Granted(Box::new(attempt));
+                let holder = LockHolder {
+                    nonce: Some(nonce.to_string()),
+                    slot,
+                    quorum: Some(access.quorum.clone()),
+                    key: Some(key.as_str().to_owned()),
+                    rejoin_delay: Some(rejoin_delay.into()),
+                    ..contender.holder()
+                };
+                let attempt = Attempt { session, access, key, nonce, value, grant, holder, times };
+                return publish_grant::publish(leader, lock, &attempt).await;
             }
             Acquire::HeldByOther { .. } => {}
             Acquire::NoQuorum { .. } | Acquire::Expired | Acquire::CountersApart => break,
@@ -146,34 +132,31 @@ async fn attempt<'a>(
     }
     match outcome {
         Acquire::HeldByOther { longest, occupants, .. } => {
-            GrantOutcome::Occupied(Occupied { session, signer, key: last_key, longest, occupants })
+            Occupied { session, signer, key, longest, occupants }.resolve(leader, lock, access).await
         }
-        outcome => GrantOutcome::Wait(unanswered(lock, access, &outcome, memory.unanswered(&uid))),
+        outcome => Ok(leader.postpone(lock, unanswered(lock, access, &outcome, memory.unanswered(&uid)))),
     }
 }
 
-/// Records whether the members answered, and hands leadership over after a long silence.
-fn record_reachability(reachability: &Reachability, quorum: &ObjectRef<RedisQuorum>, outcome: &Acquire, now: Boottime) {
-    match outcome {
-        Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
-            if reachability.is_unreachable(quorum, now) {
-                reachability.hand_over(quorum, &described(failures), now);
-            }
-        }
-        Acquire::Expired | Acquire::CountersApart => {}
-        Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => reachability.reached(quorum),
-    }
-}
-
-fn measure(metrics: &Metrics, outcome: &Acquire, took: Duration) {
-    metrics.acquire_duration.observe(took.as_secs_f64());
-    let outcome = match outcome {
+/// Records the outcome of an attempt, and hands leadership over after a long silence.
+fn record(leader: &LeaderContext, quorum: &ObjectRef<RedisQuorum>, outcome: &Acquire, started: Boottime) {
+    let LeaderContext { context: Context { metrics, .. }, reachability, members, .. } = leader;
+    let now = members.now();
+    metrics.acquire_duration.observe(now.since(started).as_secs_f64());
+    let name = match outcome {
         Acquire::Granted(_) => "granted",
         Acquire::HeldByOther { .. } => "held_by_other",
         Acquire::NoQuorum { .. } => "no_quorum",
         Acquire::Expired | Acquire::CountersApart => "too_slow",
     };
-    metrics.count(&metrics.acquisitions, outcome);
+    metrics.count(&metrics.acquisitions, name);
+    match outcome {
+        Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
+            reachability.unanswered(quorum, &described(failures), now);
+        }
+        Acquire::Expired | Acquire::CountersApart => {}
+        Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => reachability.reached(quorum),
+    }
 }
 
 /// The pause after an attempt that no majority answered.
@@ -223,18 +206,12 @@ impl Occupied {
         }
         let before = peers.predecessors(lock, access);
         if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &self.signer, &self.occupants)) {
-            return Ok(Progress::Done(self.release(lock, &orphan).await));
+            // A value is used for one attempt on one slot, so no other slot has it.
+            self.session.redlock().release(&self.session.electorate(), &self.key, &orphan).await;
+            tracing::info!(lock = %full_name(lock), "released a grant that no status names");
+            return Ok(Progress::Done(Action::requeue(Duration::from_millis(1))));
         }
         Ok(leader.postpone(lock, self.explain(lock, &before, peers.max_ttl(access))))
-    }
-
-    /// Deletes the value of an attempt that no status names.
-    ///
-    /// A value is used for one attempt on one slot, so no other slot has it.
-    async fn release(&self, lock: &DistributedLock, orphan: &LockValue) -> Action {
-        self.session.redlock().release(&self.session.electorate(), &self.key, orphan).await;
-        tracing::info!(lock = %full_name(lock), "released a grant that no status names");
-        Action::requeue(TIMER_SLACK)
     }
 
     /// Describes the holder of the key: an earlier hold of this lock or of `peers`, or another client.
@@ -261,10 +238,10 @@ fn retry_pause(lock: &DistributedLock) -> Duration {
 ///
 /// Fences wait only for the maxTTL in force. The session can have read a newer one from the API server than the caches have.
 fn exceeds_max_ttl(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<HeldMessage> {
-    let longest = access.ttl + lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
-    let (quorum, in_force) = (access.quorum.clone(), in_force);
-    let message = || HeldMessage::ExceedsMaxTtl { longest: longest.into(), in_force: in_force.into(), quorum };
-    (longest > in_force).then(message)
+    let longest = access.ttl + lock.spec.lock_delay.unwrap_or_default().get();
+    let quorum = access.quorum.clone();
+    let exceeds = HeldMessage::ExceedsMaxTtl { longest: longest.into(), in_force: in_force.into(), quorum };
+    (longest > in_force).then_some(exceeds)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::progress::{Progress, Stepped};
 use crate::api::conditions::beginning;
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus, LockHolder, MilliTime};
-use crate::lock::model::decide::{Contender, WaitReason};
+use crate::lock::model::decide::WaitReason;
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::grant_writes::{Next, Writes};
 use crate::lock::model::held_message::HeldMessage;
@@ -24,7 +24,7 @@ use crate::lock::model::hold::{Hold, Terms};
 use crate::lock::model::status::{Draft, full_name};
 use crate::lock::replica::access::Access;
 use crate::quorum::session::QuorumSession;
-use crate::redlock::{Grant, LockKey, LockValue, Nonce};
+use crate::redlock::{Grant, LockKey, LockValue, Nonce, Votes};
 use crate::runtime::reconciles::Action;
 use crate::time::{Boottime, UnixMillis};
 
@@ -41,14 +41,12 @@ const LONGEST_ERROR: usize = 256;
 pub(super) struct Attempt<'a> {
     pub(super) session: Arc<QuorumSession>,
     pub(super) access: &'a Access,
-    pub(super) contender: Contender,
     pub(super) key: LockKey,
-    pub(super) slot: Option<i32>,
     pub(super) nonce: Nonce,
     pub(super) value: LockValue,
     pub(super) grant: Grant,
-    /// The quorum's rejoin delay at the time of the grant.
-    pub(super) rejoin_delay: Duration,
+    /// The holder for the status, with the record of the hold.
+    pub(super) holder: LockHolder,
     /// The time of the majority and the end of the validity, by the API server's clock.
     ///
     /// The hold begins with the majority, because another client can have held the lock before that.
@@ -61,15 +59,11 @@ impl Attempt<'_> {
         self.session.redlock().release(&self.session.electorate(), &self.key, &self.value).await;
     }
 
-    fn holder(&self) -> LockHolder {
-        LockHolder {
-            nonce: Some(self.nonce.to_string()),
-            slot: self.slot,
-            quorum: Some(self.access.quorum.clone()),
-            key: Some(self.key.as_str().to_owned()),
-            rejoin_delay: Some(self.rejoin_delay.into()),
-            ..self.contender.holder()
-        }
+    /// The fields of the status. The first renewal can have added votes.
+    fn granted(&self, votes: Option<Votes>) -> Granted<'_> {
+        let (acquired_at, valid_until) = self.times;
+        let (token, votes) = (self.grant.token, votes.unwrap_or(self.grant.votes));
+        Granted { holder: self.holder.clone(), token, acquired_at, valid_until, votes, key: self.key.as_str() }
     }
 
     fn hold(&self, lock: &DistributedLock) -> Hold {
@@ -144,9 +138,12 @@ async fn write_grant(
 ) -> Published {
     let (mut lock, mut withdraw) = (lock.clone(), false);
     let mut writes = Writes::new(&lock, attempt.nonce);
+    let uid = lock.uid().unwrap_or_default();
+    let hold = || members.holds.get(&uid, &attempt.nonce);
     loop {
         let now = store.api_now();
-        let status = if withdraw { withdrawn(&lock, now) } else { granted(members, &lock, attempt, now) };
+        let granted = || Draft::of(&lock, now).granted(attempt.granted(hold().and_then(|hold| hold.votes))).finish();
+        let status = if withdraw { withdrawn(&lock, now) } else { granted() };
         let error = match store.replace_status(&lock, status).await {
             Ok(_withdrawn) if withdraw => return Published::Impossible,
             Ok(held) => return Published::Named(held),
@@ -166,8 +163,7 @@ async fn write_grant(
             Ok(None) => return Published::Impossible,
             Err(error) => return Published::Open(error),
         };
-        let hold = members.holds.get(&lock.uid().unwrap_or_default(), &attempt.nonce);
-        let valid = hold.is_some_and(|hold| hold.is_valid(members.now()));
+        let valid = hold().is_some_and(|hold| hold.is_valid(members.now()));
         withdraw = match writes.read(&lock, valid, is_late()) {
             Next::Named => return Published::Named(lock),
             Next::Impossible => return Published::Impossible,
@@ -192,20 +188,6 @@ async fn read_settling(
     }
 }
 
-/// The status with the grant and all votes so far.
-///
-/// The first renewal can have added votes.
-fn granted(
-    members: &MemberAccess,
-    lock: &DistributedLock,
-    attempt: &Attempt<'_>,
-    api_now: UnixMillis,
-) -> DistributedLockStatus {
-    let hold = members.holds.get(&lock.uid().unwrap_or_default(), &attempt.nonce);
-    let votes = hold.and_then(|hold| hold.votes).unwrap_or(attempt.grant.votes);
-    Draft::of(lock, api_now).granted(attempt.holder(), attempt.grant.token, attempt.times, votes).finish()
-}
-
 /// A status that differs from every earlier one.
 fn withdrawn(lock: &DistributedLock, api_now: UnixMillis) -> DistributedLockStatus {
     let time = MilliTime::from_millis(api_now.0).map(|time| time.to_string()).unwrap_or_default();
@@ -225,9 +207,9 @@ pub(super) async fn withdraw(store: &LockStore, lock: &DistributedLock) -> Resul
 /// Reports the grant in the log, an Event and metrics. The next step sets the leader label.
 fn announce(store: &LockStore, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) {
     store.metrics().granted(held);
-    let (name, token) = (attempt.contender.identity(), attempt.grant.token);
+    let (name, token) = (&attempt.holder.identity, attempt.grant.token);
     tracing::info!(lock = %full_name(held), holder = name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
-    let (holder, key) = (name.to_owned(), attempt.key.as_str().to_owned());
+    let (holder, key) = (name.clone(), attempt.key.as_str().to_owned());
     store.event(held, LockEvent::Acquired { holder, key, token });
 }
 

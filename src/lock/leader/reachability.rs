@@ -41,9 +41,12 @@ impl Reachability {
         }
     }
 
-    /// Records an attempt that no majority answered. Returns whether the quorum is unreachable.
-    pub(super) fn is_unreachable(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
-        now.since(*self.unanswered_since.lock().entry(quorum.clone()).or_insert(now)) >= UNREACHABLE_AFTER
+    /// Records an attempt that no majority answered. After a while, another replica has to lead.
+    pub(super) fn unanswered(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, now: Boottime) {
+        let since = *self.unanswered_since.lock().entry(quorum.clone()).or_insert(now);
+        if now.since(since) >= UNREACHABLE_AFTER {
+            self.hand_over(quorum, why, now);
+        }
     }
 
     /// Requests that another replica leads, which possibly reaches this quorum.
@@ -73,10 +76,15 @@ mod tests {
     #[test]
     fn silence_counts_from_the_first_attempt_that_nobody_answered() {
         let (reachability, quorum) = (Reachability::new(Term::new(1), at(0)), ObjectRef::new("main").within("ns"));
-        assert_eq!([100, 102, 103].map(|now| reachability.is_unreachable(&quorum, at(now))), [false, false, true]);
-        reachability.hand_over(&quorum, "silence", at(103));
-        assert!(reachability.may_hand_over(&quorum, at(104)) && !reachability.may_hand_over(&quorum, at(110)));
+        let may_hand_over = |second| reachability.may_hand_over(&quorum, at(second));
+        for second in [100, 102] {
+            reachability.unanswered(&quorum, "silence", at(second));
+        }
+        assert!(may_hand_over(110), "the silence is too short for a wish");
+        reachability.unanswered(&quorum, "silence", at(103));
+        assert!(may_hand_over(104) && !may_hand_over(110));
         reachability.reached(&quorum);
-        assert!(!reachability.is_unreachable(&quorum, at(111)) && reachability.may_hand_over(&quorum, at(111)));
+        reachability.unanswered(&quorum, "silence", at(111));
+        assert!(may_hand_over(111) && may_hand_over(120));
     }
 }
