@@ -3,19 +3,20 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
-use tokio::sync::broadcast;
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::leader_context::LeaderContext;
+use super::peers::Peers;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR, Error};
 use super::publish_renewals::{self, DueRenewals};
 use super::reconcile::reconcile;
 use super::{default, labels};
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;
+use crate::lock::model::contention::LockRef;
 use crate::lock::model::decide::WaitReason;
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::replica::hold_table::Holds;
@@ -24,7 +25,7 @@ use crate::runtime::cache::Change;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
-use crate::runtime::panics::{AFTER_PANIC, caught};
+use crate::runtime::panics::{AFTER_PANIC, Panicked, caught};
 use crate::runtime::reconciles::{self, Action};
 
 /// Runs until the term ends.
@@ -49,7 +50,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
 }
 
 /// Reconciles one lock while the term lasts. Its task is not polled by the driver of the term.
-async fn handle_in_term(reference: ObjectRef<DistributedLock>, leader: Arc<LeaderContext>, term: Term) -> Action {
+async fn handle_in_term(reference: LockRef, leader: Arc<LeaderContext>, term: Term) -> Action {
     let clock = leader.context.clock.clone();
     // `bound` would otherwise contain the future twice: as its argument, and pinned.
     let handled = pin!(handle(reference, leader));
@@ -57,90 +58,86 @@ async fn handle_in_term(reference: ObjectRef<DistributedLock>, leader: Arc<Leade
 }
 
 /// Reconciles one lock, and chooses the pause after an error.
-async fn handle(reference: ObjectRef<DistributedLock>, leader: Arc<LeaderContext>) -> Action {
-    let Some(lock) = leader.context.locks.get(&reference) else { return Action::await_change() };
-    match attempt(&lock, &leader).await {
-        Ok(action) => action,
-        Err(error) => after_error(&reference, &error, &leader),
+///
+/// A panic delays only this lock, and its hold is still renewed.
+async fn handle(lock: LockRef, leader: Arc<LeaderContext>) -> Action {
+    let handled = caught(reconcile_or_reread(&leader, &lock)).await;
+    let metrics = &leader.context.metrics;
+    if !matches!(handled, Ok(Ok(_))) {
+        metrics.count(&metrics.reconcile_errors, "lock");
     }
-}
-
-/// Reconciles one lock. A panic delays only this lock, and its hold is still renewed.
-async fn attempt(lock: &DistributedLock, leader: &LeaderContext) -> Result<Action, Error> {
-    if let Ok(handled) = caught(reconcile_or_reread(leader, lock)).await {
-        return handled;
+    match handled {
+        Ok(Ok(action)) => action,
+        Ok(Err(Error::Write(RequestError::Conflict))) => Action::requeue(AFTER_CONFLICT),
+        Ok(Err(Error::Write(RequestError::Gone))) => Action::await_change(),
+        Ok(Err(error)) => {
+            tracing::warn!(%lock, error = &error as &dyn std::error::Error, "the operator did not finish this lock, and tries again");
+            Action::requeue(AFTER_ERROR)
+        }
+        Err(Panicked) => {
+            metrics.count(&metrics.panics, "lock");
+            tracing::error!(%lock, "handling this lock panicked");
+            // During the pause the lock does not block other locks on its key.
+            let reason = WaitReason { message: HeldMessage::Fault, retry_after: Some(AFTER_PANIC) };
+            let cached = leader.context.locks.get(&lock);
+            let _panics_too = caught(async { cached.map(|lock| leader.postpone(&lock, reason)) }).await;
+            Action::requeue(AFTER_PANIC)
+        }
     }
-    // During the pause the lock does not block other locks on its key.
-    let reason = WaitReason { message: HeldMessage::Fault, retry_after: Some(AFTER_PANIC) };
-    leader.memory.postpone(&lock.uid().unwrap_or_default(), reason, leader.members.now());
-    let _panics_too = caught(async { leader.peers.nudge_others(lock) }).await;
-    Err(Error::Panicked)
 }
 
 /// Reconciles a lock, and reads the object immediately after a conflict.
 ///
 /// The next decision then uses the write of the other client, even if the watch has stopped.
-async fn reconcile_or_reread(leader: &LeaderContext, lock: &DistributedLock) -> Result<Action, Error> {
-    let reference = ObjectRef::from_obj(lock);
-    let handled = reconcile(leader, &reference).await;
-    if !matches!(handled, Err(Error::Write(RequestError::Conflict))) {
-        return handled;
+async fn reconcile_or_reread(leader: &LeaderContext, lock: &LockRef) -> Result<Action, Error> {
+    let handled = reconcile(leader, lock).await;
+    if matches!(handled, Err(Error::Write(RequestError::Conflict)))
+        && let Some(decided_on) = leader.store.get(lock)
+        && Box::pin(leader.store.read(&decided_on)).await?.is_none()
+    {
+        return Ok(Action::await_change());
     }
-    let Some(decided_on) = leader.store.get(&reference) else { return handled };
-    match Box::pin(leader.store.read(&decided_on)).await? {
-        Some(_) => handled,
-        None => Ok(Action::await_change()),
-    }
-}
-
-fn after_error(lock: &ObjectRef<DistributedLock>, error: &Error, leader: &LeaderContext) -> Action {
-    let metrics = &leader.context.metrics;
-    metrics.count(&metrics.reconcile_errors, "lock");
-    match error {
-        Error::Write(RequestError::Conflict) => Action::requeue(AFTER_CONFLICT),
-        Error::Write(RequestError::Gone) => Action::await_change(),
-        Error::Panicked => {
-            metrics.count(&metrics.panics, "lock");
-            tracing::error!(%lock, "handling this lock panicked");
-            Action::requeue(AFTER_PANIC)
-        }
-        Error::Write(_) | Error::Refused(_) => {
-            tracing::warn!(%lock, error = error as &dyn std::error::Error, "the operator did not finish this lock, and tries again");
-            Action::requeue(AFTER_ERROR)
-        }
-    }
+    handled
 }
 
 /// Every event that can change the decision about some lock.
-fn triggers(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+fn triggers(leader: &Arc<LeaderContext>) -> impl Stream<Item = LockRef> + Send + 'static {
     let LeaderContext { context, members, peers, .. } = &**leader;
     // A receiver that lags behind reconciles all locks.
-    let notified = |news: broadcast::Receiver<ObjectRef<DistributedLock>>| {
-        let peers = peers.clone();
-        BroadcastStream::new(news)
-            .flat_map(move |lock| stream::iter(lock.map_or_else(|_lagged| peers.index.all(), |lock| vec![lock])))
+    let notified = |news| {
+        concerned(peers, BroadcastStream::new(news), |peers, lock| {
+            lock.map_or_else(|_lagged| peers.index.all(), |lock| vec![lock])
+        })
     };
     let lost_nodes = WatchStream::from_changes(context.node_watch.changes());
-    let (nodes, lost, quorums, namespaces) = (peers.clone(), peers.clone(), peers.clone(), peers.clone());
     stream::select_all([
         lock_changes(leader).boxed(),
-        pod_changes(leader).boxed(),
-        job_changes(leader).boxed(),
-        context.nodes.news().flat_map(move |change| stream::iter(nodes.index.node_changed(&change))).boxed(),
-        lost_nodes.flat_map(move |()| stream::iter(lost.index.bound())).boxed(),
-        context.quorums.news().flat_map(move |change| stream::iter(quorums.of_quorum(change.object()))).boxed(),
-        context
-            .namespaces
-            .news()
-            .flat_map(move |change| stream::iter(namespaces.index.namespace_changed(&change)))
-            .boxed(),
-        notified(members.holds.news()).boxed(),
-        notified(peers.nudged()).boxed(),
+        concerned(peers, context.pods.news(), |peers, pod| peers.index.pod_changed(pod.object())),
+        match &context.jobs {
+            Some(jobs) => concerned(peers, jobs.news(), |peers, job| peers.index.job_changed(job.object())),
+            None => stream::pending().boxed(),
+        },
+        concerned(peers, context.nodes.news(), |peers, node| peers.index.node_changed(&node)),
+        concerned(peers, lost_nodes, |peers, ()| peers.index.bound()),
+        concerned(peers, context.quorums.news(), |peers, quorum| peers.of_quorum(quorum.object())),
+        concerned(peers, context.namespaces.news(), |peers, namespace| peers.index.namespace_changed(&namespace)),
+        notified(members.holds.news()),
+        notified(peers.nudged()),
     ])
 }
 
+/// The locks that each of these events concerns.
+fn concerned<E>(
+    peers: &Arc<Peers>,
+    events: impl Stream<Item = E> + Send + 'static,
+    locks: impl Fn(&Peers, E) -> Vec<LockRef> + Send + 'static,
+) -> BoxStream<'static, LockRef> {
+    let peers = peers.clone();
+    events.flat_map(move |event| stream::iter(locks(&peers, event))).boxed()
+}
+
 /// The locks that changed, and those that a change of a lock concerns.
-fn lock_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+fn lock_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = LockRef> + Send + 'static {
     // The controller reconciles each lock at the start, so existing locks concern no other lock.
     for lock in leader.context.locks.all() {
         leader.peers.lock_changed(&Change::Applied(lock));
@@ -151,7 +148,7 @@ fn lock_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<Dis
         let mut concerned = leader.peers.lock_changed(&change);
         concerned.extend(with_the_same_lease(&leader, change.object()));
         match &change {
-            Change::Applied(lock) => concerned.push(ObjectRef::from_obj(&**lock)),
+            Change::Applied(lock) => concerned.push(LockRef::from_obj(&**lock)),
             Change::Deleted(lock) | Change::Vanished(lock) => {
                 leader.forget(lock);
                 concerned.extend(leader.peers.follows(lock));
@@ -162,24 +159,10 @@ fn lock_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<Dis
 }
 
 /// The other elections with the Lease of a lock that is free or gone. One of them can be served then.
-fn with_the_same_lease(leader: &LeaderContext, lock: &DistributedLock) -> Vec<ObjectRef<DistributedLock>> {
+fn with_the_same_lease(leader: &LeaderContext, lock: &DistributedLock) -> Vec<LockRef> {
     let Some(lease) = lock.lease().filter(|_| lock.holder().is_none()) else { return Vec::new() };
     let sharing = leader.context.locks.under(&keys::lease(&lock.namespace().unwrap_or_default(), lease));
-    sharing.iter().filter(|other| other.uid() != lock.uid()).map(|other| ObjectRef::from_obj(&**other)).collect()
-}
-
-/// The locks that a change of a Job concerns.
-fn job_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let news = leader.context.jobs.as_ref().map(|jobs| jobs.news().boxed());
-    let peers = leader.peers.clone();
-    news.unwrap_or_else(|| stream::pending().boxed())
-        .flat_map(move |change| stream::iter(peers.index.job_changed(change.object())))
-}
-
-/// The locks that a change of a pod concerns.
-fn pod_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let peers = leader.peers.clone();
-    leader.context.pods.news().flat_map(move |change| stream::iter(peers.index.pod_changed(change.object())))
+    sharing.iter().filter(|other| other.uid() != lock.uid()).map(|other| LockRef::from_obj(&**other)).collect()
 }
 
 #[cfg(test)]

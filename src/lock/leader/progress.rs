@@ -29,9 +29,6 @@ pub(super) enum Error {
     /// The API server refused a write to another object. The status of the lock has this message.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// A panic was caught.
-    #[error("handling the lock panicked")]
-    Panicked,
 }
 
 impl Error {
