@@ -35,11 +35,10 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
     let leader = Arc::new(leader);
     default::begin(&context, &leader.store);
     let controlled = reconciles::run(triggers(&leader), |lock| handle_in_term(lock, leader.clone(), term.clone()));
-    let scope = &context.replica.settings.locks;
     let working = async {
         tokio::select! {
             () = controlled => {}
-            () = labels::correct_all(&leader.labels, &leader.store, &leader.peers, scope) => {}
+            () = labels::correct_all(&leader.store, &leader.peers) => {}
             () = publish_renewals::run(&leader, due) => {}
             () = default::follow(&leader) => {}
         }

@@ -22,7 +22,6 @@ use crate::lock::model::events::LockEvent;
 use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
-use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
 
 /// Maximum number of reads of a Job that another client changes at the same moment.
@@ -33,7 +32,7 @@ const ATTEMPTS: usize = 5;
 pub(super) enum Stopped {
     /// It is suspended, and has the mark of the hold that ends.
     Suspended,
-    /// It has finished, or it does not exist.
+    /// It has finished, or it does not exist, or the holder is not a Job.
     Ended,
     /// The API server does not let the operator change it, for this cause.
     Refused(String),
@@ -80,59 +79,44 @@ impl JobHold {
     }
 }
 
-/// The cached Jobs, and a client to change them.
-pub(super) struct JobSync {
-    client: Client,
-    jobs: Option<Cache<Job>>,
+/// Starts the Job under the hold that the status names, or suspends it if that hold ends.
+///
+/// It writes nothing if the cached Job has this state.
+pub(super) async fn ensure(context: &Context, lock: &DistributedLock) -> Result<(), Error> {
+    let Some(held) = JobHold::of(lock) else { return ensure_none(context, lock).await };
+    let job = cached(context, &held.namespace, &held.name).filter(|job| held.is(job));
+    let Some(job) = job else { return Ok(()) };
+    if lock.stopping().is_some() {
+        return ensure_stopped(&context.client, &held, &job).await;
+    }
+    let is_new = template_token(&job) != Some(held.token) && stopping_token(&job) != Some(held.token);
+    // The API server can refuse another template until the Job controller confirms the suspension. The watch reports that.
+    if !is_new || !is_at_rest(&job) || is_finished(&job) {
+        return Ok(());
+    }
+    let started = start(&context.client, &held, &job).await;
+    started.map_err(|error| Error::of_write(error, |cause| Refusal::JobNotStarted { job: held.full_name(), cause }))
 }
 
-impl JobSync {
-    /// There is no cache where the operator does not manage Jobs.
-    pub(super) fn new(context: &Context) -> Self {
-        Self { client: context.client.clone(), jobs: context.jobs.clone() }
+/// Suspends a Job that was started under an ended hold, if no write has done so.
+///
+/// This covers a start with an unknown outcome. A Job that released its lock continues without it.
+pub(super) async fn ensure_none(context: &Context, lock: &DistributedLock) -> Result<(), Error> {
+    let past = lock.past().filter(|past| lock.holder().is_none() && past.reason != HeldReason::Released.as_str());
+    let name = lock.spec.claim.as_ref().and_then(|claim| claim.job_name.clone());
+    let (Some(name), Some(token)) = (name, past.and_then(|past| past.fencing_token)) else { return Ok(()) };
+    let namespace = lock.namespace().unwrap_or_default();
+    let Some(job) = cached(context, &namespace, &name) else { return Ok(()) };
+    let is_ours = template_token(&job) == Some(token) && stopping_token(&job) != Some(token);
+    if is_ours && !is_suspended(&job) && !is_finished(&job) {
+        let held = JobHold { lock: full_name(lock), namespace, name, uid: job.uid().unwrap_or_default(), token };
+        suspend(&context.client, &held, Stop::Any).await?;
     }
+    Ok(())
+}
 
-    /// Starts the Job under the hold that the status names, or suspends it if that hold ends.
-    ///
-    /// It writes nothing if the cached Job has this state.
-    pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), Error> {
-        let Some(held) = JobHold::of(lock) else { return self.ensure_none(lock).await };
-        let Some(job) = self.cached(&held.namespace, &held.name).filter(|job| held.is(job)) else { return Ok(()) };
-        if lock.stopping().is_some() {
-            return ensure_stopped(&self.client, &held, &job).await;
-        }
-        let is_new = template_token(&job) != Some(held.token) && stopping_token(&job) != Some(held.token);
-        // The API server can refuse another template until the Job controller confirms the suspension. The watch reports that.
-        if !is_new || !is_at_rest(&job) || is_finished(&job) {
-            return Ok(());
-        }
-        let started = start(&self.client, &held, &job).await;
-        started.map_err(|error| Error::of_write(error, |cause| Refusal::JobNotStarted { job: held.full_name(), cause }))
-    }
-
-    /// Suspends a Job that was started under an ended hold, if no write has done so.
-    ///
-    /// This covers a start with an unknown outcome.
-    pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), Error> {
-        let Some(claim) = lock.spec.claim.as_ref() else { return Ok(()) };
-        let (Some(name), None) = (claim.job_name.as_deref(), lock.holder()) else { return Ok(()) };
-        let namespace = lock.namespace().unwrap_or_default();
-        let Some(job) = self.cached(&namespace, name) else { return Ok(()) };
-        // A Job that released its lock continues without it.
-        let past = lock.past().filter(|past| past.reason != HeldReason::Released.as_str());
-        let last = past.and_then(|past| past.fencing_token);
-        let is_ours = last.is_some() && template_token(&job) == last && stopping_token(&job) != last;
-        if !is_ours || is_suspended(&job) || is_finished(&job) {
-            return Ok(());
-        }
-        let (name, uid, token) = (name.to_owned(), job.uid().unwrap_or_default(), last.unwrap_or_default());
-        let held = JobHold { lock: full_name(lock), namespace, name, uid, token };
-        Ok(suspend(&self.client, &held, Stop::Any).await.map(drop)?)
-    }
-
-    fn cached(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
-        self.jobs.as_ref()?.named(namespace, name)
-    }
+fn cached(context: &Context, namespace: &str, name: &str) -> Option<Arc<Job>> {
+    context.jobs.as_ref()?.named(namespace, name)
 }
 
 /// Suspends the Job of a hold that is still renewed, unless the cached Job is suspended.
@@ -148,94 +132,78 @@ async fn ensure_stopped(client: &Client, held: &JobHold, job: &Job) -> Result<()
     }
 }
 
-/// Suspends the Job of a hold that is no longer renewed. Returns `None` if the holder is not a Job.
+/// Suspends the Job of a hold that is no longer renewed.
 ///
 /// The first phase without renewals publishes an Event if the API server refuses.
-pub(super) async fn stop(
-    store: &LockStore,
-    lock: &DistributedLock,
-    which: Stop,
-) -> Result<Option<Stopped>, RequestError> {
-    let stopped = try_to_stop(store.client(), lock, which).await?;
-    let is_first = lock.ending().is_none();
-    if let (Some(held), Some(Stopped::Refused(cause)), true) = (JobHold::of(lock), &stopped, is_first) {
+pub(super) async fn stop(store: &LockStore, lock: &DistributedLock, which: Stop) -> Result<Stopped, RequestError> {
+    let stopped = try_to_stop(&store.context.client, lock, which).await?;
+    if let (Some(held), Stopped::Refused(cause), None) = (JobHold::of(lock), &stopped, lock.ending()) {
         let (job, cause) = (held.full_name(), cause.clone());
         store.event(&Arc::new(lock.clone()), LockEvent::JobNotSuspended { job, cause });
     }
     Ok(stopped)
 }
 
-/// Suspends the Job of the hold that the status names. Returns `None` if the holder is not a Job.
-pub(super) async fn try_to_stop(
-    client: &Client,
-    lock: &DistributedLock,
-    which: Stop,
-) -> Result<Option<Stopped>, RequestError> {
+/// Suspends the Job of the hold that the status names.
+pub(super) async fn try_to_stop(client: &Client, lock: &DistributedLock, which: Stop) -> Result<Stopped, RequestError> {
     match JobHold::of(lock) {
-        Some(held) => suspend(client, &held, which).await.map(Some),
-        None => Ok(None),
+        Some(held) => suspend(client, &held, which).await,
+        None => Ok(Stopped::Ended),
     }
 }
 
-/// Reads the Job from the API server, and suspends it with the mark of this hold.
+/// Suspends a Job with the mark of this hold, and logs a refusal.
+///
+/// The hold of a Job that cannot be suspended ends like one without a Job.
 async fn suspend(client: &Client, held: &JobHold, which: Stop) -> Result<Stopped, RequestError> {
+    match read_and_suspend(client, held, which).await {
+        Err(error @ RequestError::Refused(_)) => {
+            let (lock, job, cause) = (&held.lock, &held.name, error.refused().unwrap_or_default());
+            tracing::warn!(lock, job, cause, "the API server does not let the operator suspend the Job of this lock");
+            Ok(Stopped::Refused(cause.to_owned()))
+        }
+        Err(RequestError::Gone) => Ok(Stopped::Ended),
+        stopped => stopped,
+    }
+}
+
+/// Suspends the Job by the API server's state of it.
+async fn read_and_suspend(client: &Client, held: &JobHold, which: Stop) -> Result<Stopped, RequestError> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), &held.namespace);
     for _ in 0..ATTEMPTS {
-        let job = match request(jobs.get_opt(&held.name)).await {
-            Ok(Some(job)) if held.is(&job) && !is_finished(&job) => job,
-            Ok(_) => return Ok(Stopped::Ended),
-            Err(error @ RequestError::Refused(_)) => return Ok(refused(held, &error)),
-            Err(error) => return Err(error),
-        };
-        if which == Stop::Unstarted && !is_suspended(&job) {
-            return Ok(Stopped::Ended);
-        }
+        let job = request(jobs.get_opt(&held.name)).await?.filter(|job| held.is(job) && !is_finished(job));
+        let job = job.filter(|job| which == Stop::Any || is_suspended(job));
+        let Some(job) = job else { return Ok(Stopped::Ended) };
         if is_suspended(&job) && stopping_token(&job) == Some(held.token) {
             return Ok(Stopped::Suspended);
         }
         let annotations = json!({JOB_STOPPING_ANNOTATION: held.token.to_string()});
         let patched = patch(&jobs, &job, annotations, json!({"suspend": true})).await;
         match patched.and_then(|job| unless_undone(job, is_suspended)) {
-            Ok(_) => {
+            Err(RequestError::Conflict) => {}
+            patched => {
+                patched?;
                 tracing::info!(lock = held.lock, job = held.name, "Job suspended, its hold ends");
                 return Ok(Stopped::Suspended);
             }
-            Err(RequestError::Conflict) => {}
-            Err(RequestError::Gone) => return Ok(Stopped::Ended),
-            Err(error @ RequestError::Refused(_)) => return Ok(refused(held, &error)),
-            Err(error) => return Err(error),
         }
     }
     Err(RequestError::Conflict)
 }
 
-/// Logs a refusal. The hold of a Job that cannot be suspended ends like one without a Job.
-fn refused(held: &JobHold, error: &RequestError) -> Stopped {
-    let cause = error.refused().unwrap_or_default().to_owned();
-    tracing::warn!(
-        lock = held.lock,
-        job = held.name,
-        cause,
-        "the API server does not let the operator suspend the Job of this lock"
-    );
-    Stopped::Refused(cause)
-}
-
 /// Starts the Job under this hold, with its token on the pod template.
 async fn start(client: &Client, held: &JobHold, job: &Job) -> Result<(), RequestError> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), &held.namespace);
-    let mut version = job.metadata.clone();
+    let mut job = job.clone();
     // API servers before Kubernetes 1.36 accept another template of a started Job only without its start time.
     if job.status.as_ref().is_some_and(|status| status.start_time.is_some()) {
         let body = json!({"metadata": {"resourceVersion": job.resource_version(), "uid": held.uid}, "status": {"startTime": null}});
-        let params = PatchParams::default();
-        version = request(jobs.patch_status(&held.name, &params, &Patch::Merge(body))).await?.metadata;
+        job = request(jobs.patch_status(&held.name, &PatchParams::default(), &Patch::Merge(body))).await?;
     }
     let template = json!({"metadata": {"annotations": {JOB_TOKEN_ANNOTATION: held.token.to_string()}}});
     // Replacement pods wait until the earlier pods have ended.
     let spec = json!({"suspend": false, "podReplacementPolicy": "Failed", "template": template});
-    let base = Job { metadata: version, ..Job::default() };
-    patch(&jobs, &base, json!({JOB_STOPPING_ANNOTATION: null}), spec).await?;
+    patch(&jobs, &job, json!({JOB_STOPPING_ANNOTATION: null}), spec).await?;
     tracing::info!(lock = held.lock, job = held.name, token = held.token, "Job started under its lock");
     Ok(())
 }

@@ -10,20 +10,19 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::lock_store::LockStore;
 use super::peers::Peers;
 use super::progress::Error;
-use crate::api::requests::{RequestError, request, unless_gone, unless_undone};
+use crate::api::requests::{request, unless_gone, unless_undone};
 use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
+use crate::lock::model::contention::LockRef;
 use crate::lock::model::refusal::Refusal;
-use crate::runtime::cache::{Cache, Guarded};
+use crate::runtime::cache::Guarded;
 use crate::runtime::context::Context;
 use crate::runtime::keys;
-use crate::runtime::scope::Scope;
 
 /// How often the leader checks for labels that no election wants.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,89 +33,72 @@ const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-co
 /// A number that no other program is likely to set. It marks the operator's annotation.
 const LEADERS_COST: &str = "1000001";
 
-/// The pods by the watch, and a client to change their leader labels.
-pub(super) struct Labels {
-    client: Client,
-    pods: Cache<Pod>,
+/// Sets the label on the leader's pod and clears it on other pods, unless the cache has this state.
+pub(super) async fn ensure(context: &Context, lock: &DistributedLock) -> Result<(), Error> {
+    let Some((pod_name, pod_uid)) = wanted(lock) else { return ensure_none(context, lock).await };
+    let name = name_of(lock);
+    let pod = context.pods.named(&name.0, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid));
+    let has_it = pod.is_some_and(|pod| is_set(&pod, &name.1));
+    if !has_it || labelled(context, &name).iter().any(|pod| pod.uid().as_deref() != Some(pod_uid)) {
+        set(&context.client, &name, pod_name, pod_uid).await?;
+    }
+    Ok(())
 }
 
-impl Labels {
-    pub(super) fn new(context: &Context) -> Self {
-        Self { client: context.client.clone(), pods: context.pods.clone() }
+/// Clears the label on all pods, if the lock wants none.
+pub(super) async fn ensure_none(context: &Context, lock: &DistributedLock) -> Result<(), Error> {
+    let name = name_of(lock);
+    if wanted(lock).is_none() && !labelled(context, &name).is_empty() {
+        clear(&context.client, &name, None).await?;
     }
-
-    /// Sets the label on the leader's pod and clears it on other pods, unless the cache has this state.
-    pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), Error> {
-        let Some((pod_name, pod_uid)) = wanted(lock) else { return self.ensure_none(lock).await };
-        let name = name_of(lock);
-        let pod = self.pods.named(&name.0, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid));
-        let has_it = pod.is_some_and(|pod| is_set(&pod, &name.1));
-        if !has_it || self.labelled(&name).iter().any(|pod| pod.uid().as_deref() != Some(pod_uid)) {
-            set(&self.client, &name, pod_name, pod_uid).await?;
-        }
-        Ok(())
-    }
-
-    /// Clears the label on all pods, if the lock wants none.
-    pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), Error> {
-        let name = name_of(lock);
-        if wanted(lock).is_none() && !self.labelled(&name).is_empty() {
-            clear(&self.client, &name, None).await?;
-        }
-        Ok(())
-    }
-
-    fn labelled(&self, name: &Name) -> Vec<Arc<Pod>> {
-        self.pods.under(&keys::labelled(&name.0, &name.1))
-    }
-
-    /// The locks whose leader label a pod has.
-    fn names(&self) -> BTreeSet<Name> {
-        let labelled = self.pods.under(keys::LABELLED);
-        let names = labelled.iter().flat_map(|pod| {
-            let namespace = pod.namespace().unwrap_or_default();
-            pod.labels()
-                .keys()
-                .filter_map(move |label| Some((namespace.clone(), label.strip_prefix(LEADER_LABEL_PREFIX)?.to_owned())))
-        });
-        names.collect()
-    }
+    Ok(())
 }
 
-/// Corrects leader labels that no change of a lock would correct, in the namespaces of `scope`.
+fn labelled(context: &Context, name: &Name) -> Vec<Arc<Pod>> {
+    context.pods.under(&keys::labelled(&name.0, &name.1))
+}
+
+/// The locks whose leader label a pod has.
+fn names(context: &Context) -> BTreeSet<Name> {
+    let labelled = context.pods.under(keys::LABELLED);
+    let names = labelled.iter().flat_map(|pod| {
+        let namespace = pod.namespace().unwrap_or_default();
+        let locks = pod.labels().keys().filter_map(|label| label.strip_prefix(LEADER_LABEL_PREFIX));
+        locks.map(move |lock| (namespace.clone(), lock.to_owned()))
+    });
+    names.collect()
+}
+
+/// Corrects leader labels that no change of a lock would correct, in the namespaces of served locks.
 ///
 /// Their elections are deleted, or another client or a late patch set them. The loop does not end.
-pub(super) async fn correct_all(labels: &Labels, store: &LockStore, peers: &Peers, scope: &Scope) {
+pub(super) async fn correct_all(store: &LockStore, peers: &Peers) {
+    let scope = &store.context.replica.settings.locks;
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        for name in labels.names().into_iter().filter(|name| scope.contains(&name.0)) {
-            if let Err(error) = correct_label(&name, &labels.labelled(&name), store, peers).await {
+        for name in names(&store.context).into_iter().filter(|name| scope.contains(&name.0)) {
+            if let Err(error) = correct(&name, store, peers).await {
                 tracing::debug!(lock = ?name, error = &error as &dyn std::error::Error, "leader label not corrected yet");
             }
         }
     }
 }
 
-async fn correct_label(name: &Name, labelled: &[Arc<Pod>], store: &LockStore, peers: &Peers) -> Result<(), Error> {
-    let reference = ObjectRef::<DistributedLock>::new(&name.1).within(&name.0);
-    match store.get(&reference) {
-        Some(lock) if labelled.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
+/// Reconciles a lock if another pod has its label. Clears the labels of a lock that does not exist.
+async fn correct(name: &Name, store: &LockStore, peers: &Peers) -> Result<(), Error> {
+    let (context, reference) = (&store.context, LockRef::new(&name.1).within(&name.0));
+    if let Some(lock) = store.get(&reference) {
+        let wanted = wanted(&lock).map(|(_, uid)| uid);
+        if labelled(context, name).iter().any(|pod| pod.uid().as_deref() != wanted) {
             peers.nudge(reference);
-            Ok(())
         }
-        None if !labelled.is_empty() => clear_of_nothing(store.client(), name).await,
-        _ => Ok(()),
+        return Ok(());
     }
-}
-
-/// Clears the labels of a lock that the cache does not have, if it does not exist.
-///
-/// An unreadable lock exists, and its holder keeps the label.
-async fn clear_of_nothing(client: &Client, name: &Name) -> Result<(), Error> {
-    let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &name.0);
+    // An unreadable lock exists, and its holder keeps the label.
+    let locks: Api<DistributedLock> = Api::namespaced(context.client.clone(), &name.0);
     if request(locks.get_metadata_opt(&name.1)).await?.is_none() {
         tracing::info!(namespace = name.0, lock = name.1, "removing the leader label of a lock that does not exist");
-        clear(client, name, None).await?;
+        clear(&context.client, name, None).await?;
     }
     Ok(())
 }
@@ -146,15 +128,11 @@ fn is_set(pod: &Pod, lock: &str) -> bool {
 async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &str) -> Result<(), Error> {
     clear(client, lock, Some(pod_uid)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);
-    let pod = match request(pods.get(pod_name)).await {
-        Ok(pod) if pod.uid().as_deref() == Some(pod_uid) => pod,
-        Ok(_) | Err(RequestError::Gone) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    if is_set(&pod, &lock.1) {
-        return Ok(());
+    let pod = request(pods.get_opt(pod_name)).await?.filter(|pod| pod.uid().as_deref() == Some(pod_uid));
+    match pod.filter(|pod| !is_set(pod, &lock.1)) {
+        Some(pod) => write(&pods, &pod.metadata, &lock.1, json!("true")).await,
+        None => Ok(()),
     }
-    write(&pods, &pod.metadata, &lock.1, json!("true")).await
 }
 
 /// Clears the label of a lock on every pod but the one with the UID `except`.

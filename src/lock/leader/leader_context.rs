@@ -8,9 +8,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use tokio::sync::RwLock;
 
-use super::job_sync::JobSync;
 use super::key_mutexes::KeyMutexes;
-use super::labels::Labels;
 use super::lease_sync::LeaseSync;
 use super::lock_store::LockStore;
 use super::member_access::MemberAccess;
@@ -42,10 +40,6 @@ pub(super) struct LeaderContext {
     pub(super) store: Arc<LockStore>,
     /// The other locks.
     pub(super) peers: Arc<Peers>,
-    /// The Jobs that hold locks.
-    pub(super) jobs: JobSync,
-    /// The leader labels.
-    pub(super) labels: Labels,
     /// The Leases of elections.
     pub(super) leases: LeaseSync,
     /// Pauses after failed attempts, results of seals, and refused writes.
@@ -77,8 +71,6 @@ impl LeaderContext {
         Self {
             reachability: Reachability::new(term, context.clock.boottime()),
             members: MemberAccess::new(context.clone(), sessions, holds),
-            jobs: JobSync::new(&context),
-            labels: Labels::new(&context),
             leases: LeaseSync::new(&context),
             memory,
             granting_by_default: RwLock::default(),

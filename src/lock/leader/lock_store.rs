@@ -27,7 +27,7 @@ use crate::time::UnixMillis;
 
 /// The lock objects, with their Events and metrics.
 pub(super) struct LockStore {
-    context: Context,
+    pub(super) context: Context,
     written: Written,
 }
 

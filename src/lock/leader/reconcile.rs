@@ -11,7 +11,7 @@ use super::leader_context::LeaderContext;
 use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped};
 use super::publish_grant::not_written;
 use super::publish_renewals::is_mere_renewal;
-use super::{grant, observation, other_installation, release, seal, status};
+use super::{grant, job_sync, labels, observation, other_installation, release, seal, status};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Rest, Step, decide};
@@ -103,13 +103,13 @@ async fn act(
     access: Result<Access, Refusal>,
     step: Step,
 ) -> Stepped {
-    let LeaderContext { store, members, memory, .. } = leader;
+    let LeaderContext { context, store, members, memory, .. } = leader;
     match step {
         Step::Prepare => grant::prepare(leader, lock).await,
         Step::Acquire(contender) => grant::acquire(leader, lock, access, contender).await,
         Step::Advance(phase) => advance(leader, lock, &phase).await,
         Step::Seal => {
-            let label = leader.labels.ensure_none(lock).await;
+            let label = labels::ensure_none(context, lock).await;
             let sealed = seal::held(members, memory, lock).await;
             label.map(|()| sealed)
         }
@@ -133,8 +133,8 @@ async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) 
         _ => status::publish(&leader.store, lock, &rest.status).await?,
     };
     let lease = leader.leases.ensure(&leader.store, &lock).await;
-    let label = leader.labels.ensure(&lock).await;
-    let job = leader.jobs.ensure(&lock).await;
+    let label = labels::ensure(&leader.context, &lock).await;
+    let job = job_sync::ensure(&leader.context, &lock).await;
     let metadata = status::correct_metadata(&leader.store, &lock).await;
     settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None), metadata.map(|()| None)])
 }
@@ -150,8 +150,8 @@ async fn leave_free(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &
     }
     let lock = published?;
     let lease = leader.leases.ensure(&leader.store, &lock).await;
-    let label = leader.labels.ensure_none(&lock).await;
-    let job = leader.jobs.ensure_none(&lock).await;
+    let label = labels::ensure_none(&leader.context, &lock).await;
+    let job = job_sync::ensure_none(&leader.context, &lock).await;
     settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
 }
 

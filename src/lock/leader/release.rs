@@ -176,7 +176,7 @@ async fn unpublish(store: &LockStore, members: &MemberAccess, lock: &Distributed
     let ends = members.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
     let ended = Draft::of(lock, api_now).ended(end, ends);
     // A claim ends once. A suspended claim queues again, and so does one whose Job must run again.
-    let runs_again = job == Some(Stopped::Suspended) && verdict::is_to_run_again(lock, reason);
+    let runs_again = job == Stopped::Suspended && verdict::is_to_run_again(lock, reason);
     let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !runs_again;
     let status = if finishes { ended.finished() } else { ended }.finish();
     let written = store.replace_status(lock, status).await?;
