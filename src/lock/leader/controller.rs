@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::leader_context::LeaderContext;
+use super::member_access::MemberAccess;
 use super::peers::Peers;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR, Error};
 use super::publish_renewals::{self, DueRenewals};
@@ -31,8 +32,8 @@ use crate::runtime::reconciles::{self, Action};
 /// Runs until the term ends.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
     let (due_renewals, due) = DueRenewals::new();
-    let leader = LeaderContext::new(context.clone(), sessions, holds.clone(), term.clone(), due_renewals);
-    let leader = Arc::new(leader);
+    let members = MemberAccess { context: context.clone(), sessions, holds: holds.clone() };
+    let leader = Arc::new(LeaderContext::new(context.clone(), members, term.clone(), due_renewals));
     default::begin(&context, &leader.store);
     let controlled = reconciles::run(triggers(&leader), |lock| handle_in_term(lock, leader.clone(), term.clone()));
     let working = async {

@@ -15,11 +15,10 @@ use crate::api::{DistributedLock, HeldQuorum, LockHolder, RedisQuorum};
 use crate::lock::model::decide::{Contender, WaitReason, requests};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold::described;
-use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::full_name;
 use crate::lock::model::{foreign, orphans, queue};
 use crate::lock::replica::access::Access;
-use crate::lock::replica::liveness;
+use crate::lock::replica::{liveness, location};
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{Acquire, AcquireRequest, Grant, LockKey, Nonce, Occupant, ValueSigner, is_silence, jittered};
 use crate::runtime::context::Context;
@@ -55,10 +54,10 @@ pub(super) async fn prepare(leader: &LeaderContext, lock: &Arc<DistributedLock>)
 pub(super) async fn acquire(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
-    access: Result<Access, Refusal>,
+    access: Option<Access>,
     contender: Contender,
 ) -> Stepped {
-    let Ok(access) = &access else { return Ok(Progress::Next(lock.clone())) };
+    let Some(access) = &access else { return Ok(Progress::Next(lock.clone())) };
     if liveness::has_stopped(&leader.context, lock).await {
         return Ok(leader.postpone(lock, without_heartbeat(lock)));
     }
@@ -74,9 +73,9 @@ type Ready = (Arc<QuorumSession>, Duration, ValueSigner, ClockOffset);
 /// Returns the requirements of an attempt. An error is the reason why it cannot be made.
 fn ready(members: &MemberAccess, lock: &DistributedLock, access: &Access) -> Result<Ready, HeldMessage> {
     let no_connection = || HeldMessage::NoConnection { quorum: access.quorum.clone() };
-    let (session, signer) = members.signed(&access.quorum).ok_or_else(no_connection)?;
+    let (session, signer) = location::signed(&members.sessions, &access.quorum).ok_or_else(no_connection)?;
     let rejoin_delay = session.rejoin_delay().ok_or_else(no_connection)?;
-    let clock = members.api_clock().ok_or(HeldMessage::NoClock)?;
+    let clock = members.context.api_clock().ok_or(HeldMessage::NoClock)?;
     let refused = exceeds_max_ttl(lock, access, session.max_ttl_in_force());
     refused.map_or(Ok((session, rejoin_delay, signer, clock)), Err)
 }

@@ -19,8 +19,6 @@ use super::publish_renewals::DueRenewals;
 use super::reachability::Reachability;
 use crate::api::DistributedLock;
 use crate::lock::model::decide::WaitReason;
-use crate::lock::replica::hold_table::Holds;
-use crate::quorum::session::Sessions;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::FairQueue;
 use crate::runtime::leader::Term;
@@ -58,19 +56,12 @@ pub(super) struct LeaderContext {
 
 impl LeaderContext {
     /// Creates the state of a term. Only the holds outlive it.
-    pub(super) fn new(
-        context: Context,
-        sessions: Sessions,
-        holds: Arc<Holds>,
-        term: Term,
-        due_renewals: DueRenewals,
-    ) -> Self {
+    pub(super) fn new(context: Context, members: MemberAccess, term: Term, due_renewals: DueRenewals) -> Self {
         let store = Arc::new(LockStore::new(context.clone()));
         let memory = Arc::new(Memory::default());
-        let peers = Arc::new(Peers::new(context.clone(), store.clone(), memory.clone()));
+        let peers = Arc::new(Peers::new(store.clone(), memory.clone()));
         Self {
             reachability: Reachability::new(term, context.clock.boottime()),
-            members: MemberAccess::new(context.clone(), sessions, holds),
             leases: LeaseSync::new(&context),
             memory,
             granting_by_default: RwLock::default(),
@@ -78,6 +69,7 @@ impl LeaderContext {
             reconciles: FairQueue::new(SLOTS),
             due_renewals,
             context,
+            members,
             store,
             peers,
         }

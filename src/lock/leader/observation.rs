@@ -66,7 +66,7 @@ fn hold_input(leader: &LeaderContext, lock: &DistributedLock, now: Boottime) -> 
     let observed = members.holds.observation_times.record(lock, now)?;
     let hold = members.adopt(lock);
     let record = HoldRecord::of(lock);
-    let session = record.as_ref().and_then(|record| members.session(&record.quorum));
+    let session = record.as_ref().and_then(|record| location::session(&members.sessions, &record.quorum));
     let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(reachability.began()).cloned());
     let idle = || leader.leases.idle(lock).filter(|_| holder::has_another_candidate(context, lock));
     Some(HoldInput {

@@ -21,7 +21,6 @@ use crate::lock::model::status::full_name;
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
 use crate::runtime::cache::Change;
-use crate::runtime::context::Context;
 
 /// Capacity of the queue of nudges. A receiver that falls further behind reconciles all locks.
 const NUDGES: usize = 4096;
@@ -33,7 +32,6 @@ const PAGE: usize = 32;
 
 /// All locks by their dependencies, and a queue of locks to reconcile.
 pub(super) struct Peers {
-    context: Context,
     store: Arc<LockStore>,
     memory: Arc<Memory>,
     /// Locks by their dependencies.
@@ -43,8 +41,8 @@ pub(super) struct Peers {
 
 impl Peers {
     /// The index is empty.
-    pub(super) fn new(context: Context, store: Arc<LockStore>, memory: Arc<Memory>) -> Self {
-        Self { context, store, memory, index: Index::default(), nudges: broadcast::channel(NUDGES).0 }
+    pub(super) fn new(store: Arc<LockStore>, memory: Arc<Memory>) -> Self {
+        Self { store, memory, index: Index::default(), nudges: broadcast::channel(NUDGES).0 }
     }
 
     /// Subscribes to the locks that must be reconciled.
@@ -79,13 +77,13 @@ impl Peers {
 
     /// The longest ttl that the specification of the quorum allows.
     pub(super) fn max_ttl(&self, access: &Access) -> Option<Duration> {
-        self.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
+        self.store.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
     }
 
     /// The locks that a change of a quorum concerns.
     pub(super) fn of_quorum(&self, quorum: &RedisQuorum) -> Vec<LockRef> {
         let mut locks = self.index.of_quorum(&Some((quorum.namespace().unwrap_or_default(), quorum.name_any())));
-        if self.context.default_quorum() == Some(ObjectRef::from_obj(quorum)) {
+        if self.store.context.default_quorum() == Some(ObjectRef::from_obj(quorum)) {
             locks.extend(self.index.of_quorum(&None));
         }
         locks
@@ -93,14 +91,14 @@ impl Peers {
 
     /// The lock that the limit of its namespace admits after this one is deleted.
     pub(super) fn follows(&self, lock: &DistributedLock) -> Option<LockRef> {
-        self.index.last_of(&lock.namespace().unwrap_or_default(), self.context.replica.settings.limits.locks)
+        self.index.last_of(&lock.namespace().unwrap_or_default(), self.store.context.replica.settings.limits.locks)
     }
 
     /// Whether the keys of the quorum that a lock names belong to no namespace.
     ///
     /// Then locks of other namespaces can be on its key.
     pub(super) fn spans_namespaces(&self, lock: &DistributedLock) -> bool {
-        let quorum = other_installation::named_quorum(&self.context, lock);
+        let quorum = other_installation::named_quorum(&self.store.context, lock);
         quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
     }
 
@@ -116,7 +114,7 @@ impl Peers {
             Some(record) => has(&record, &access.quorum, &access.key),
             // Its status has no record of the place.
             None if lock.holder().is_some() => true,
-            None => access::of(&self.context, lock)
+            None => access::of(&self.store.context, lock)
                 .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
         }
     }
@@ -156,7 +154,7 @@ impl Peers {
         let others = others.filter_map(|other| self.store.get(&other));
         let others = others.filter(|other| queue::is_queued(other) && !is_refused(other));
         // A lock that could not make an attempt now blocks no other.
-        let now = self.context.clock.boottime();
+        let now = self.store.context.clock.boottime();
         let is_able = |other: &DistributedLock| !self.memory.is_unable(&other.uid().unwrap_or_default(), now);
         let others = others.filter(|other| is_able(other) && self.is_on(access, other));
         others.take(queue::predecessors_needed(lock)).collect()

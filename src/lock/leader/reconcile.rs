@@ -106,7 +106,7 @@ async fn act(
     let LeaderContext { context, store, members, memory, .. } = leader;
     match step {
         Step::Prepare => grant::prepare(leader, lock).await,
-        Step::Acquire(contender) => grant::acquire(leader, lock, access, contender).await,
+        Step::Acquire(contender) => grant::acquire(leader, lock, access.ok(), contender).await,
         Step::Advance(phase) => advance(leader, lock, &phase).await,
         Step::Seal => {
             let label = labels::ensure_none(context, lock).await;

@@ -29,7 +29,7 @@ use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
 use crate::lock::model::verdict;
 use crate::lock::replica::access::Access;
-use crate::lock::replica::holder;
+use crate::lock::replica::{holder, location};
 use crate::redlock::Occupant;
 use crate::runtime::reconciles::Action;
 
@@ -92,8 +92,8 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
     let uid = lock.uid().unwrap_or_default();
     let hold = members.holds.of(lock);
     let record = HoldRecord::of(lock);
-    let session = record.as_ref().and_then(|record| members.session(&record.quorum));
-    let (clock, now) = (members.api_clock(), members.now());
+    let session = record.as_ref().and_then(|record| location::session(&members.sessions, &record.quorum));
+    let (clock, now) = (members.context.api_clock(), members.now());
     let draft = Draft::of(lock, store.api_now());
     let draft = match &record {
         Some(record) => draft.recorded(record, session.as_ref().and_then(|session| session.rejoin_delay())),
@@ -173,7 +173,7 @@ async fn unpublish(store: &LockStore, members: &MemberAccess, lock: &Distributed
     let job = job_sync::stop(store, lock, which).await?;
     let api_now = store.api_now();
     // This is the earliest reading of the clock, and the next holder's `acquiredAt` is the latest one, so the two holds do not overlap.
-    let ends = members.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
+    let ends = members.context.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
     let ended = Draft::of(lock, api_now).ended(end, ends);
     // A claim ends once. A suspended claim queues again, and so does one whose Job must run again.
     let runs_again = job == Stopped::Suspended && verdict::is_to_run_again(lock, reason);
@@ -208,7 +208,7 @@ pub(super) async fn remove_finalizer(
 /// After the object is deleted, the value is indistinguishable from a foreign one. If the members do not answer, the value expires, because the
 /// deletion does not wait for them.
 async fn release_orphans(members: &MemberAccess, lock: &DistributedLock, access: &Access) {
-    let Some((session, signer)) = members.signed(&access.quorum) else { return };
+    let Some((session, signer)) = location::signed(&members.sessions, &access.quorum) else { return };
     let electorate = session.electorate();
     for slot in queue::free_slots(lock, &[]) {
         let key = access.slot_key(slot);
@@ -232,9 +232,16 @@ mod tests {
     use super::*;
     use crate::lock::leader::publish_renewals::DueRenewals;
     use crate::quorum::session::Sessions;
+    use crate::runtime::context::Context;
     use crate::runtime::fake_api;
     use crate::runtime::leader::Term;
     use crate::runtime::settings::Settings;
+
+    fn leader(context: Context) -> LeaderContext {
+        let (sessions, _follow_quorums) = Sessions::start(context.clone());
+        let members = MemberAccess { context: context.clone(), sessions, holds: Arc::default() };
+        LeaderContext::new(context, members, Term::new(1), DueRenewals::new().0)
+    }
 
     /// Only a Job that released its lock continues without it. One that a user suspended and resumed does not.
     #[tokio::test]
@@ -254,8 +261,7 @@ mod tests {
                 }
                 (200, job)
             });
-            let (sessions, _follow_quorums) = Sessions::start(context.clone());
-            let leader = LeaderContext::new(context, sessions, Arc::default(), Term::new(1), DueRenewals::new().0);
+            let leader = leader(context);
             let lock: DistributedLock =
                 serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
                     "metadata": {"name": "j-1", "namespace": "ns", "uid": "u"}, "spec": {"key": "k", "claim": {"jobName": "j", "jobUID": "j-1"}},
@@ -279,8 +285,7 @@ mod tests {
             "spec": {"holderIdentity": "x", "leaseDurationSeconds": 137, "renewTime": "2026-01-01T00:00:00.000000Z"}});
         let settings = Settings { lease_gate_leaves_out: Some([].into()), ..Settings::default() };
         let context = fake_api::context(settings, move |_request| (200, lease.clone()));
-        let (sessions, _follow_quorums) = Sessions::start(context.clone());
-        let leader = LeaderContext::new(context, sessions, Arc::default(), Term::new(1), DueRenewals::new().0);
+        let leader = leader(context);
         let lock: DistributedLock =
             serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
                 "metadata": {"name": "app", "namespace": "ns", "uid": "u"},

@@ -32,26 +32,22 @@ pub(super) async fn held(members: &MemberAccess, memory: &Memory, lock: &Arc<Dis
 
 /// Returns when the last sealed key expires, if a majority confirms that.
 async fn seal(members: &MemberAccess, lock: &DistributedLock) -> Option<Boottime> {
-    let key = members.hold_key(lock)?;
-    match key.seal(lock_delay(lock, key.session.max_ttl_in_force())).await {
+    let HoldKey { session, key, value, sealed } = members.hold_key(lock)?;
+    let (redlock, electorate) = (session.redlock(), session.electorate());
+    let delay = lock_delay(lock, session.max_ttl_in_force());
+    match redlock.seal(&electorate, &key, &value, &sealed, delay).await {
         Seal::NoQuorum { .. } => None,
         Seal::Sealed { until, .. } => Some(until),
         Seal::Gone => {
-            let earliest = members.api_clock().map(|clock| clock.earliest(members.now()).floor());
-            let left = left_of_delay(lock, earliest, key.session.max_ttl_in_force());
+            let earliest = members.context.api_clock().map(|clock| clock.earliest(members.now()).floor());
+            let left = left_of_delay(lock, earliest, session.max_ttl_in_force());
             if !left.is_zero() {
-                seal_for_lock_delay(&key, left).await;
+                // Only a seal applies the rest of the delay to clients outside the operator. Without a majority, or with another client on the
+                // key, there is nothing to set.
+                let request = AcquireRequest { key, value: sealed, ttl: left, token: true };
+                let _best_effort = redlock.acquire(&session.electorate(), request).await;
             }
             Some(members.now() + left)
         }
     }
-}
-
-/// Sets a seal for the rest of `lockDelay`, after the key has expired.
-///
-/// Only a seal applies the delay to clients outside the operator. Without a majority, or with another client on the key, there is nothing
-/// to set.
-async fn seal_for_lock_delay(key: &HoldKey, left: Duration) {
-    let request = AcquireRequest { key: key.key.clone(), value: key.sealed(), ttl: left, token: true };
-    let _best_effort = key.session.redlock().acquire(&key.session.electorate(), request).await;
 }
