@@ -56,5 +56,8 @@ pub(super) enum Progress {
     Done(Action),
 }
 
+/// The result of writes to another object of a lock, with the time after which to read that object again.
+pub(super) type Synced = Result<Option<Duration>, Error>;
+
 /// The result of a step.
 pub(super) type Stepped = Result<Progress, Error>;

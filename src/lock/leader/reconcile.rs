@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
-use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped};
+use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped, Synced};
 use super::publish_grant::not_written;
 use super::publish_renewals::is_mere_renewal;
 use super::{grant, job_sync, labels, observation, other_installation, release, seal, status};
 use crate::api::requests::RequestError;
-use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
+use crate::api::{DistributedLock, HeldQuorum};
+use crate::lock::model::contention::LockRef;
 use crate::lock::model::decide::{Rest, Step, decide};
 use crate::lock::model::end::Phase;
 use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::key::without_slot;
 use crate::lock::model::refusal::Refusal;
 use crate::lock::model::status::Draft;
-use crate::lock::replica::access::{self, Access};
+use crate::lock::replica::access::Access;
 use crate::redlock::LockKey;
 use crate::runtime::fair_queue::Class;
 use crate::runtime::reconciles::Action;
@@ -39,7 +39,7 @@ const AWAITING_SUCCESSOR: Duration = Duration::from_millis(100);
 const OTHER_KEY: Duration = Duration::from_millis(10);
 
 /// Reconciles one lock until it needs no further step.
-pub(super) async fn reconcile(leader: &LeaderContext, lock: &ObjectRef<DistributedLock>) -> Result<Action, Error> {
+pub(super) async fn reconcile(leader: &LeaderContext, lock: &LockRef) -> Result<Action, Error> {
     let Some(newest) = leader.store.get(lock) else { return Ok(Action::await_change()) };
     let by_default = newest.spec.quorum_ref.is_none().then(|| leader.granting_by_default.read());
     let _granting = OptionFuture::from(by_default).await;
@@ -55,35 +55,26 @@ pub(super) async fn reconcile(leader: &LeaderContext, lock: &ObjectRef<Distribut
     done
 }
 
-/// Takes steps until none is left. The caller has the mutex of the key.
-async fn reconcile_holding_key(
-    leader: &LeaderContext,
-    reference: &ObjectRef<DistributedLock>,
-    key: &str,
-) -> Result<Action, Error> {
+/// Observes, decides and acts until no step is left. The caller has the mutex of the key.
+async fn reconcile_holding_key(leader: &LeaderContext, reference: &LockRef, key: &str) -> Result<Action, Error> {
     let Some(mut lock) = leader.store.get(reference) else { return Ok(Action::await_change()) };
     if other_installation::serves_quorum_of(&leader.context, &lock) {
         return leave(leader, &lock).await;
     }
     for _ in 0..MAX_STEPS {
-        match take_step(leader, &lock, key).await? {
+        let access = observation::access(leader, &lock);
+        if key_of(&lock, &access) != key {
+            // The lock has another key since the caller took the mutex.
+            return Ok(Action::requeue(OTHER_KEY));
+        }
+        let step = decide(&observation::observe(leader, &lock, &access));
+        match act(leader, &lock, access.ok(), step).await? {
             Progress::Next(newer) => lock = newer,
             Progress::Done(action) => return Ok(action),
         }
     }
     tracing::warn!(lock = %reference, "one reconcile took too many steps, and the next one continues");
     Ok(Action::requeue(Duration::from_secs(1)))
-}
-
-/// Observes, decides and acts once.
-async fn take_step(leader: &LeaderContext, lock: &Arc<DistributedLock>, key: &str) -> Stepped {
-    let access = observation::access(leader, lock);
-    if key_of(lock, &access) != key {
-        // The lock has another key since the caller took the mutex.
-        return Ok(Progress::Done(Action::requeue(OTHER_KEY)));
-    }
-    let step = decide(&observation::observe(leader, lock, &access));
-    act(leader, lock, access, step).await
 }
 
 /// The name of a lock's mutex: quorum and key without the slot. A lock without a key has its own.
@@ -97,26 +88,25 @@ fn key_of(lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
 }
 
 /// Carries out a step. Each arm names the module that does it.
-async fn act(
-    leader: &LeaderContext,
-    lock: &Arc<DistributedLock>,
-    access: Result<Access, Refusal>,
-    step: Step,
-) -> Stepped {
-    let LeaderContext { context, store, members, memory, .. } = leader;
+async fn act(leader: &LeaderContext, lock: &Arc<DistributedLock>, access: Option<Access>, step: Step) -> Stepped {
+    let LeaderContext { context, reachability, store, members, memory, .. } = leader;
     match step {
         Step::Prepare => grant::prepare(leader, lock).await,
-        Step::Acquire(contender) => grant::acquire(leader, lock, access.ok(), contender).await,
+        Step::Acquire(contender) => grant::acquire(leader, lock, access, contender).await,
         Step::Advance(phase) => advance(leader, lock, &phase).await,
         Step::Seal => {
             let label = labels::ensure_none(context, lock).await;
             let sealed = seal::held(members, memory, lock).await;
             label.map(|()| sealed)
         }
-        Step::HandOver(quorum, why) => Ok(hand_over(leader, &quorum, &why)),
+        Step::HandOver(quorum, why) => {
+            // Another replica possibly reaches this quorum.
+            reachability.hand_over(&quorum, &why, members.now());
+            Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
+        }
         Step::Keep(rest) => keep(leader, lock, &rest).await,
         Step::Rest(rest) => leave_free(leader, lock, &rest).await,
-        Step::RemoveFinalizer => remove_finalizer(leader, lock).await,
+        Step::RemoveFinalizer => release::remove_finalizer(leader, lock).await,
         Step::Delete => Ok(Progress::Done(store.delete(lock).await.map(|()| Action::await_change())?)),
     }
 }
@@ -162,7 +152,7 @@ fn settle(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
     wake_after: Option<Duration>,
-    written: impl IntoIterator<Item = Result<Option<Duration>, Error>>,
+    written: impl IntoIterator<Item = Synced>,
 ) -> Stepped {
     let (mut refusal, mut wakes) = (None, vec![wake_after]);
     for outcome in written {
@@ -177,7 +167,8 @@ fn settle(
     if leader.memory.record_refusal(&lock.uid().unwrap_or_default(), refusal) {
         return Ok(Progress::Next(lock.clone()));
     }
-    Ok(wake(wakes.into_iter().flatten().min()))
+    let wake = wakes.into_iter().flatten().min();
+    Ok(Progress::Done(wake.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT)))))
 }
 
 /// Advances the end of a hold. The status names a refused write without which the hold does not end.
@@ -186,7 +177,7 @@ async fn advance(leader: &LeaderContext, lock: &Arc<DistributedLock>, phase: &Ph
     match release::advance(leader, lock, phase).await {
         Err(Error::Refused(refusal)) => {
             memory.record_refusal(&lock.uid().unwrap_or_default(), Some((*refusal).clone()));
-            let status = Draft::of(lock, store.api_now()).accepted(Some(&refusal)).finish();
+            let status = Draft::of(lock, store.context.api_now()).accepted(Some(&refusal)).finish();
             status::publish(store, lock, &status).await?;
             Ok(Progress::Done(Action::requeue(AFTER_REFUSED_END)))
         }
@@ -194,71 +185,11 @@ async fn advance(leader: &LeaderContext, lock: &Arc<DistributedLock>, phase: &Ph
     }
 }
 
-/// Removes the finalizer of a deleted lock whose status names no holder.
-async fn remove_finalizer(leader: &LeaderContext, lock: &DistributedLock) -> Stepped {
-    let access = access::of(&leader.context, lock).ok();
-    release::remove_finalizer(&leader.store, &leader.members, lock, access.as_ref()).await?;
-    leader.forget(lock);
-    Ok(Progress::Done(Action::await_change()))
-}
-
-/// Hands leadership over, because another replica possibly reaches this quorum.
-fn hand_over(leader: &LeaderContext, quorum: &ObjectRef<RedisQuorum>, why: &str) -> Progress {
-    leader.reachability.hand_over(quorum, why, leader.members.now());
-    Progress::Done(Action::requeue(AWAITING_SUCCESSOR))
-}
-
 /// Handles a lock whose quorum another installation serves. Only its finalizer can need a write.
 async fn leave(leader: &LeaderContext, lock: &DistributedLock) -> Result<Action, Error> {
     leader.members.holds.forget(&lock.uid().unwrap_or_default());
     if other_installation::awaits_only_finalizer(lock) {
-        remove_finalizer(leader, lock).await?;
+        release::remove_finalizer(leader, lock).await?;
     }
     Ok(Action::await_change())
-}
-
-fn wake(after: Option<Duration>) -> Progress {
-    Progress::Done(after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT))))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::api::DistributedLockStatus;
-    use crate::quorum::session::Sessions;
-    use crate::runtime::fake_api;
-    use crate::runtime::leader::Term;
-    use crate::runtime::settings::Settings;
-
-    /// A leader with empty caches. The API server answers each request with this code.
-    fn leader(code: u16) -> LeaderContext {
-        let refusal =
-            json!({"kind": "Status", "status": "Failure", "message": "denied", "reason": "Invalid", "code": code});
-        let context = fake_api::context(Settings::default(), move |_request| (code, refusal.clone()));
-        let (sessions, _follow_quorums) = Sessions::start(context.clone());
-        LeaderContext::new(context, sessions, Arc::default(), Term::new(1))
-    }
-
-    /// Whether a lock blocks others on its key after the API server answered its status with this code.
-    async fn blocks_others(code: u16, status: Value) -> bool {
-        let lock: DistributedLock =
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "app", "namespace": "ns", "uid": "u"}, "spec": {"claim": {"identity": "a"}},
-                "status": status}))
-            .unwrap();
-        let (leader, lock) = (leader(code), Arc::new(lock));
-        let rest = Rest { status: DistributedLockStatus::default(), wake: None, renewal: None };
-        assert!(leave_free(&leader, &lock, &rest).await.is_err());
-        observation::is_eligible(&leader.memory, leader.members.now(), &lock)
-    }
-
-    #[tokio::test]
-    async fn a_waiting_lock_without_its_status_blocks_no_other() {
-        let (free, held) = (json!({"transitions": 1}), json!({"transitions": 1, "holder": {"identity": "a"}}));
-        assert!(!blocks_others(422, free.clone()).await);
-        assert!(blocks_others(503, free).await, "the API server did not refuse the write");
-        assert!(blocks_others(422, held).await, "the lock has a holder");
-    }
 }

@@ -21,14 +21,10 @@ use crate::api::{DistributedLock, MilliTime};
 use crate::lock::model::delay::end_of_delay;
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::events::LockEvent;
-use crate::lock::model::hold::Hold;
 use crate::lock::model::hold_record::HoldRecord;
-use crate::lock::model::instance;
-use crate::lock::model::orphans;
-use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
-use crate::lock::model::verdict;
-use crate::lock::replica::access::Access;
+use crate::lock::model::{instance, orphans, queue, verdict};
+use crate::lock::replica::access::{self, Access};
 use crate::lock::replica::{holder, location};
 use crate::redlock::Occupant;
 use crate::runtime::reconciles::Action;
@@ -44,9 +40,9 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
     let doubt = match phase {
         // The policy on Leases, and readers of the status, compare pods and not containers. Until the validity passes, the next container of the
         // pod that the status names possibly leads.
-        Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.api_now()) => {
+        Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.context.api_now()) => {
             let since = holder::successor_since(&leader.context, lock);
-            let by_status = instance::successor_leads_for(lock, since, store.api_now());
+            let by_status = instance::successor_leads_for(lock, since, store.context.api_now());
             match by_status.max(leader.leases.close(store, lock, since).await?) {
                 // The validity can pass before another writer of the Lease has left it.
                 Some(left) if lock.ending().is_some() => {
@@ -55,14 +51,24 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
                 left => left.map(|_left| End::SuccessorLeads),
             }
         }
-        Phase::Freed(end) | Phase::RanOut(end) => doubt_about_deletion(store.client(), lock, end).await?,
+        Phase::Freed(end) | Phase::RanOut(end) => doubt_about_deletion(&store.context.client, lock, end).await?,
         _ => None,
     };
     let phase = doubt.map_or_else(|| phase.clone(), Phase::Ending);
+    let draft = || Draft::of(lock, store.context.api_now());
     let newer = match &phase {
-        Phase::Stopping(end) => stop_job(store, lock, end).await?,
+        Phase::Stopping(end) => {
+            // The hold is renewed until the pods of the Job have ended. A refusal does not stop this phase. Each visit tries again while the Job
+            // is not suspended, and the next status has the refusal.
+            job_sync::try_to_stop(&store.context.client, lock, Stop::Any).await?;
+            store.replace_status(lock, draft().stopping(end).finish()).await?
+        }
         Phase::Ending(end) => run_out(store, members, lock, end).await?,
-        Phase::Unconfirmed(_) => leave_unconfirmed(store, lock).await?,
+        Phase::Unconfirmed(_) => {
+            // No majority has confirmed the loss. The status still names the hold, so that its value is no orphan.
+            job_sync::stop(store, lock, Stop::Any).await?;
+            store.replace_status(lock, draft().unconfirmed().finish()).await?
+        }
         Phase::Freed(_) | Phase::RanOut(_) => free(store, members, lock, &phase).await?,
     };
     announce(store, &newer, &phase);
@@ -73,66 +79,60 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
     Ok(Progress::Next(newer))
 }
 
-/// Suspends the Job that holds the lock, and records in the status that its hold ends.
-///
-/// The hold is renewed until the pods of the Job have ended.
-async fn stop_job(store: &LockStore, lock: &DistributedLock, end: &End) -> Written {
-    // A refusal does not stop this phase. Each visit tries again while the Job is not suspended, and the next status has the refusal.
-    job_sync::try_to_stop(store.client(), lock, Stop::Any).await?;
-    let stopping = Draft::of(lock, store.api_now()).stopping(end).finish();
-    Ok(store.replace_status(lock, stopping).await?)
-}
-
 /// Starts to let a hold run out.
 ///
 /// Every replica stops renewing when it reads the status. The seal stops those that do not.
 async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, end: &End) -> Written {
     // The Job is suspended as early as possible, because its pods need time to end.
     job_sync::stop(store, lock, Stop::Any).await?;
-    let uid = lock.uid().unwrap_or_default();
-    let hold = members.holds.of(lock);
     let record = HoldRecord::of(lock);
     let session = record.as_ref().and_then(|record| location::session(&members.sessions, &record.quorum));
-    let (clock, now) = (members.context.api_clock(), members.now());
-    let draft = Draft::of(lock, store.api_now());
-    let draft = match &record {
-        Some(record) => draft.recorded(record, session.as_ref().and_then(|session| session.rejoin_delay())),
-        None => draft,
-    };
-    // The published validity can be older than the last renewal. With Transitions it is that of the grant.
-    let draft = match (&hold, clock) {
-        (Some(hold), Some(clock)) => draft.renewed(hold, clock, now),
-        _ => draft,
-    };
+    let mut draft = Draft::of(lock, store.context.api_now());
+    if let Some(record) = &record {
+        draft = draft.recorded(record, session.as_ref().and_then(|session| session.rejoin_delay()));
+    }
+    let mut last = None;
+    if let (Some(hold), Some(clock)) = (members.holds.of(lock), store.context.api_clock()) {
+        let now = members.now();
+        // The published validity can be older than the last renewal. With Transitions it is that of the grant.
+        draft = draft.renewed(&hold, clock, now);
+        // If this replica never renewed the hold, another one can have renewed it until now.
+        let valid_until = hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
+        last = MilliTime::from_millis(clock.latest(valid_until).ceil().0);
+    }
     let status = draft.finish();
-    // If this replica never renewed the hold, another one can have renewed it until now.
-    let valid_until = |hold: Hold| hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
-    let last =
-        hold.zip(clock).and_then(|(hold, clock)| MilliTime::from_millis(clock.latest(valid_until(hold)).ceil().0));
     let max_ttl_in_force = session.map(|session| session.max_ttl_in_force());
     let until = status.valid_until.max(last).and_then(|until| end_of_delay(lock, until, max_ttl_in_force));
-    let status = Draft::from_status(lock, status, store.api_now()).ending(end, until).finish();
+    let status = Draft::from_status(lock, status, store.context.api_now()).ending(end, until).finish();
     let ending = store.replace_status(lock, status).await?;
     // The hold is dropped after the write, because another attempt needs its last validity.
-    members.holds.forget(&uid);
+    members.holds.forget(&lock.uid().unwrap_or_default());
     Ok(ending)
 }
 
-/// Records that the holder has lost the lock, though no majority has confirmed that.
-///
-/// The status still names the hold, so that its value is no orphan.
-async fn leave_unconfirmed(store: &LockStore, lock: &DistributedLock) -> Written {
-    job_sync::stop(store, lock, Stop::Any).await?;
-    let unconfirmed = Draft::of(lock, store.api_now()).unconfirmed().finish();
-    Ok(store.replace_status(lock, unconfirmed).await?)
-}
-
-/// Ends the hold now.
+/// Ends the hold now: clears the label, removes the holder from the status, and then deletes the key of a freed lock.
 ///
 /// The holder released it, its container has terminated, a majority of the members refused it, or it has run out.
 async fn free(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, phase: &Phase) -> Written {
+    let (context, reason) = (&store.context, phase.end().reason());
     let key = members.hold_key(lock).filter(|_| matches!(phase, Phase::Freed(_)));
-    let freed = unpublish(store, members, lock, phase.end()).await?;
+    if lock.spec.election.is_some() {
+        labels::clear(&context.client, &labels::name_of(lock), None).await?;
+    }
+    let which = if *phase.end() == End::Released { Stop::Unstarted } else { Stop::Any };
+    let job = job_sync::stop(store, lock, which).await?;
+    let api_now = context.api_now();
+    // This is the earliest reading of the clock, and the next holder's `acquiredAt` is the latest one, so the two holds do not overlap.
+    let ends = context.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
+    let ended = Draft::of(lock, api_now).ended(phase.end(), ends);
+    // A claim ends once. A suspended claim queues again, and so does one whose Job must run again.
+    let runs_again = job == Stopped::Suspended && verdict::is_to_run_again(lock, reason);
+    let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !runs_again;
+    let status = if finishes { ended.finished() } else { ended }.finish();
+    let freed = store.replace_status(lock, status).await?;
+    members.holds.forget(&lock.uid().unwrap_or_default());
+    context.metrics.count(&context.metrics.ended, reason.as_str());
+    context.metrics.held_until_now(&freed);
     if let Some(key) = key {
         key.delete().await;
     }
@@ -163,44 +163,16 @@ async fn doubt_about_deletion(client: &Client, lock: &DistributedLock, end: &End
     Ok(object.is_none_or(|object| verdict::is_ending(&object)).then_some(End::NamespaceEnds))
 }
 
-/// Clears the label, then removes the holder from the status. After that no status names the holder.
-async fn unpublish(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, end: &End) -> Written {
-    if lock.spec.election.is_some() {
-        labels::clear(store.client(), &labels::name_of(lock), None).await?;
-    }
-    let reason = end.reason();
-    let which = if *end == End::Released { Stop::Unstarted } else { Stop::Any };
-    let job = job_sync::stop(store, lock, which).await?;
-    let api_now = store.api_now();
-    // This is the earliest reading of the clock, and the next holder's `acquiredAt` is the latest one, so the two holds do not overlap.
-    let ends = members.context.api_clock().map_or(api_now, |clock| clock.earliest(members.now()).floor());
-    let ended = Draft::of(lock, api_now).ended(end, ends);
-    // A claim ends once. A suspended claim queues again, and so does one whose Job must run again.
-    let runs_again = job == Stopped::Suspended && verdict::is_to_run_again(lock, reason);
-    let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !runs_again;
-    let status = if finishes { ended.finished() } else { ended }.finish();
-    let written = store.replace_status(lock, status).await?;
-    members.holds.forget(&lock.uid().unwrap_or_default());
-    store.metrics().count(&store.metrics().ended, reason.as_str());
-    store.metrics().held_until_now(&written);
-    Ok(written)
-}
-
-/// Removes the finalizer of a lock whose status names no holder. The object is then deleted.
+/// Removes the finalizer of a deleted lock whose status names no holder.
 ///
-/// Before that it deletes what an earlier leader has left on the key of `access`.
-pub(super) async fn remove_finalizer(
-    store: &LockStore,
-    members: &MemberAccess,
-    lock: &DistributedLock,
-    access: Option<&Access>,
-) -> Result<(), Error> {
-    if let Some(access) = access {
-        release_orphans(members, lock, access).await;
+/// Before that it deletes what an earlier leader has left on its key.
+pub(super) async fn remove_finalizer(leader: &LeaderContext, lock: &DistributedLock) -> Stepped {
+    if let Ok(access) = access::of(&leader.context, lock) {
+        release_orphans(&leader.members, lock, &access).await;
     }
-    unless_gone(store.remove_finalizer(lock).await)?;
-    members.holds.forget(&lock.uid().unwrap_or_default());
-    Ok(())
+    unless_gone(leader.store.remove_finalizer(lock).await)?;
+    leader.forget(lock);
+    Ok(Progress::Done(Action::await_change()))
 }
 
 /// Deletes what an earlier leader has left of a deleted lock without a holder.
@@ -268,7 +240,7 @@ mod tests {
                     "status": {"holder": {"identity": "j", "jobName": "j", "jobUID": "j-1"}, "fencingToken": 7,
                         "ending": {"since": "2026-01-01T00:00:00.000Z", "until": "2026-01-01T00:00:10.000Z", "reason": "Released"}}}))
                 .unwrap();
-            let _written = unpublish(&leader.store, &leader.members, &lock, &end).await;
+            let _written = free(&leader.store, &leader.members, &lock, &Phase::Freed(end.clone())).await;
             assert_eq!(
                 patches.lock().iter().any(|path| path.ends_with("/jobs/j")),
                 is_suspended,
