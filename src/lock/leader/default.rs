@@ -10,6 +10,7 @@ use kube::runtime::reflector::ObjectRef;
 use super::leader_context::LeaderContext;
 use super::lock_store::LockStore;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
+use crate::lock::model::contention::LockRef;
 use crate::lock::replica::location;
 use crate::runtime::context::Context;
 
@@ -48,8 +49,9 @@ pub(super) async fn follow(leader: &LeaderContext) {
 
 /// Returns the earlier default on which locks without a quorum of their own are held.
 fn held_elsewhere(context: &Context, store: &LockStore) -> Option<HeldQuorum> {
-    let locks: Vec<_> = context.locks.all().into_iter().map(|lock| store.newest(lock)).collect();
-    let held = locks.iter().filter_map(|lock| held_by_default(lock));
+    let locks = context.locks.all();
+    let newest = locks.iter().filter_map(|lock| store.get(&LockRef::from_obj(&**lock)));
+    let held = newest.filter_map(|lock| held_by_default(&lock));
     let wanted = context.replica.settings.default_quorum.as_ref();
     first_other(held, wanted, |quorum| location::exists(context, quorum))
 }

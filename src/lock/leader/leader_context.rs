@@ -62,7 +62,7 @@ impl LeaderContext {
         let peers = Arc::new(Peers::new(store.clone(), memory.clone()));
         Self {
             reachability: Reachability::new(term, context.clock.boottime()),
-            leases: LeaseSync::new(&context),
+            leases: LeaseSync::default(),
             memory,
             granting_by_default: RwLock::default(),
             key_mutexes: KeyMutexes::default(),

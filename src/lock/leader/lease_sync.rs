@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 
 use super::lock_store::LockStore;
-use super::progress::Error;
+use super::progress::{Error, Synced};
 use crate::api::DistributedLock;
 use crate::api::conditions::{AcceptedReason, LockCondition};
 use crate::api::requests::{RequestError, as_operator, request, unless_undone};
@@ -19,16 +19,15 @@ use crate::lock::model::end::End;
 use crate::lock::model::heartbeat::Heartbeat;
 use crate::lock::model::lease::{self, Change};
 use crate::lock::model::refusal::Refusal;
-use crate::runtime::context::Context;
-use crate::runtime::fair_queue::Class;
+use crate::runtime::settings::Settings;
 use crate::time::{Boottime, UnixMillis};
 
 /// The pause after a simultaneous write by a candidate, and after the first label.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
 /// The Leases of elections, with the last reading of each in this term.
+#[derive(Default)]
 pub(super) struct LeaseSync {
-    context: Context,
     /// By the UID of the lock.
     observed: Mutex<HashMap<String, Observed>>,
 }
@@ -42,15 +41,11 @@ struct Observed {
 }
 
 impl LeaseSync {
-    pub(super) fn new(context: &Context) -> Self {
-        Self { context: context.clone(), observed: Mutex::default() }
-    }
-
     /// Writes the Lease that the state of the lock requires. Returns the time after which to read it again.
     ///
     /// That is `None` if an event reports the next change. If two locks name a Lease, it belongs to the first one. The published status of the
     /// second one has the refusal, so this writes nothing for it.
-    pub(super) async fn ensure(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
+    pub(super) async fn ensure(&self, store: &LockStore, lock: &DistributedLock) -> Synced {
         let accepted = lock.condition(LockCondition::Accepted);
         if accepted.is_some_and(|accepted| accepted.reason == AcceptedReason::LeaseNotServed.as_str()) {
             return Ok(None);
@@ -65,21 +60,16 @@ impl LeaseSync {
     /// As [`Self::ensure`], but a simultaneous write by a candidate is an error.
     ///
     /// After it succeeds, the policy applies to the Lease.
-    pub(super) async fn correct(&self, store: &LockStore, lock: &DistributedLock) -> Result<Option<Duration>, Error> {
-        self.change(store, lock, |lease, times| lease::decide(lock, lease, times)).await
+    pub(super) async fn correct(&self, store: &LockStore, lock: &DistributedLock) -> Synced {
+        self.change(store, lock, |lease, unchanged, times| lease::decide(lock, lease, unchanged, times)).await
     }
 
     /// Closes the Lease of a lock whose holder's container has terminated, so that the lock can be freed.
     ///
     /// The next container of its pod began at `since` or later. Returns how long that container possibly leads. `None` if it does not lead, and
     /// cannot begin to.
-    pub(super) async fn close(
-        &self,
-        store: &LockStore,
-        lock: &DistributedLock,
-        since: UnixMillis,
-    ) -> Result<Option<Duration>, Error> {
-        self.change(store, lock, |lease, times| lease::close(lock, lease, since, times)).await
+    pub(super) async fn close(&self, store: &LockStore, lock: &DistributedLock, since: UnixMillis) -> Synced {
+        self.change(store, lock, |lease, unchanged, times| lease::close(lock, lease, unchanged, since, times)).await
     }
 
     /// Reads a Lease and makes the change that it needs.
@@ -89,26 +79,27 @@ impl LeaseSync {
         &self,
         store: &LockStore,
         lock: &DistributedLock,
-        decide: impl FnOnce(Option<(&Lease, &Heartbeat)>, (Boottime, UnixMillis)) -> Change,
-    ) -> Result<Option<Duration>, Error> {
-        let Some(name) = self.gated(lock) else { return Ok(None) };
+        decide: impl FnOnce(Option<&Lease>, Option<&Unchanged>, (Boottime, UnixMillis)) -> Change,
+    ) -> Synced {
+        let Some(name) = gated(&store.context.replica.settings, lock) else { return Ok(None) };
         let namespace = lock.namespace().unwrap_or_default();
-        let leases: Api<Lease> = Api::namespaced(store.client().clone(), &namespace);
-        let slot = store.enter(&namespace, Class::Change).await;
+        let leases: Api<Lease> = Api::namespaced(store.context.client.clone(), &namespace);
+        let slot = store.slot(lock).await;
         let found = request(leases.get_opt(name)).await?;
         drop(slot);
-        let now = self.context.clock.boottime();
-        let heartbeat = self.observe(lock, found.as_ref(), now);
+        let now = store.context.clock.boottime();
+        let unchanged = self.observe(lock, found.as_ref(), now);
         let refused = |cause| Refusal::LeaseNotWritten { lease: format!("{namespace}/{name}"), cause };
-        let (lease, read_again) = match decide(found.as_ref().zip(heartbeat.as_ref()), (now, store.api_now())) {
+        let (lease, read_again) = match decide(found.as_ref(), unchanged.as_ref(), (now, store.context.api_now())) {
             Change::Leave => return Ok(None),
             Change::Wait(left) => return Ok(Some(left)),
             Change::Label(lease) => (lease, Some(AFTER_CONFLICT)),
             Change::Write(lease) => (lease, None),
         };
+        let slot = store.slot(lock).await;
         let written = match found {
-            Some(_) => store.write(&lock.metadata, leases.replace(name, &as_operator(), &lease)).await,
-            None => store.write(&lock.metadata, leases.create(&as_operator(), &lease)).await,
+            Some(_) => store.write(slot, leases.replace(name, &as_operator(), &lease)).await,
+            None => store.write(slot, leases.create(&as_operator(), &lease)).await,
         };
         let labelled = written.and_then(|lease| unless_undone(lease, lease::is_labelled));
         labelled.map(|_lease| read_again).map_err(|error| Error::of_write(error, refused))
@@ -140,12 +131,12 @@ impl LeaseSync {
     pub(super) fn forget(&self, uid: &str) {
         self.observed.lock().remove(uid);
     }
+}
 
-    /// The name of the Lease of a lock, if the policy of the chart compares its writes with the lock.
-    fn gated<'a>(&self, lock: &'a DistributedLock) -> Option<&'a str> {
-        let (settings, namespace) = (&self.context.replica.settings, lock.namespace().unwrap_or_default());
-        let name = lock.lease().filter(|_| settings.gates_leases(&namespace))?;
-        let is_own = settings.operator == format!("{namespace}/{name}");
-        (!is_own && lock.metadata.deletion_timestamp.is_none()).then_some(name)
-    }
+/// The name of the Lease of a lock, if the policy of the chart compares its writes with the lock.
+fn gated<'a>(settings: &Settings, lock: &'a DistributedLock) -> Option<&'a str> {
+    let namespace = lock.namespace().unwrap_or_default();
+    let name = lock.lease().filter(|_| settings.gates_leases(&namespace))?;
+    let is_own = settings.operator == format!("{namespace}/{name}");
+    (!is_own && lock.metadata.deletion_timestamp.is_none()).then_some(name)
 }

@@ -6,24 +6,25 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::EventType;
-use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::api::requests::{RequestError, request, unless_gone, unless_undone};
 use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER};
+use crate::lock::model::contention::LockRef;
 use crate::lock::model::decide::{has_finalizer, is_labelled};
 use crate::lock::model::events::LockEvent;
 use crate::runtime::cache::Guarded;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, Slot};
-use crate::runtime::metrics::Metrics;
-use crate::time::UnixMillis;
+
+/// The object after a write.
+pub(super) type Newer = Result<Arc<DistributedLock>, RequestError>;
+/// The object by a read, if it exists.
+pub(super) type Read = Result<Option<Arc<DistributedLock>>, RequestError>;
 
 /// The lock objects, with their Events and metrics.
 pub(super) struct LockStore {
@@ -37,24 +38,9 @@ impl LockStore {
         Self { context, written: Written::default() }
     }
 
-    /// The client for requests about other objects.
-    pub(super) const fn client(&self) -> &Client {
-        &self.context.client
-    }
-
-    /// The API server's time now, which a status carries.
-    pub(super) fn api_now(&self) -> UnixMillis {
-        self.context.api_now()
-    }
-
     /// The object by the watch, or as this replica last wrote it.
-    pub(super) fn get(&self, lock: &ObjectRef<DistributedLock>) -> Option<Arc<DistributedLock>> {
-        self.context.locks.get(lock).map(|cached| self.newest(cached))
-    }
-
-    /// The newer of the cached object and the last write of this replica.
-    pub(super) fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
-        self.written.newest(cached)
+    pub(super) fn get(&self, lock: &LockRef) -> Option<Arc<DistributedLock>> {
+        self.context.locks.get(lock).map(|cached| self.written.newest(cached))
     }
 
     /// Drops the memory of a deleted object.
@@ -62,22 +48,17 @@ impl LockStore {
         self.written.0.lock().remove(uid);
     }
 
-    /// Waits for a slot for a request about an object of this namespace.
-    pub(super) async fn enter(&self, namespace: &str, class: Class) -> Slot {
-        self.context.requests.enter(namespace, class).await
+    /// Waits for a slot for a request about this lock.
+    pub(super) async fn slot(&self, lock: &DistributedLock) -> Slot {
+        self.context.requests.enter(&lock.namespace().unwrap_or_default(), Class::Change).await
     }
 
-    /// Awaits a write of this object, and counts its outcome.
+    /// Awaits a write with a slot, and counts its outcome.
     pub(super) async fn write<T>(
         &self,
-        object: &ObjectMeta,
+        slot: Slot,
         future: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, RequestError> {
-        let slot = self.enter(object.namespace.as_deref().unwrap_or_default(), Class::Change).await;
-        self.write_in(slot, future).await
-    }
-
-    async fn write_in<T>(&self, slot: Slot, future: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
         let result = request(future).await;
         drop(slot);
         let outcome = match &result {
@@ -92,13 +73,8 @@ impl LockStore {
     }
 
     /// Replaces the status of exactly this version of the object.
-    pub(super) async fn replace_status(
-        &self,
-        lock: &DistributedLock,
-        status: DistributedLockStatus,
-    ) -> Result<Arc<DistributedLock>, RequestError> {
-        let slot = self.enter(&lock.namespace().unwrap_or_default(), Class::Change).await;
-        self.replace_status_in(slot, lock, status).await
+    pub(super) async fn replace_status(&self, lock: &DistributedLock, status: DistributedLockStatus) -> Newer {
+        self.replace_status_in(self.slot(lock).await, lock, status).await
     }
 
     /// Like [`Self::replace_status`], with a slot.
@@ -107,21 +83,17 @@ impl LockStore {
         slot: Slot,
         lock: &DistributedLock,
         status: DistributedLockStatus,
-    ) -> Result<Arc<DistributedLock>, RequestError> {
+    ) -> Newer {
         let object = Guarded::Read(DistributedLock { status: Some(status), ..lock.clone() });
         let (api, name) = (self.api(lock), lock.name_any());
-        let replaced = self.write_in(slot, api.replace_status(&name, &PostParams::default(), &object)).await?;
+        let replaced = self.write(slot, api.replace_status(&name, &PostParams::default(), &object)).await?;
         self.remember(lock, replaced)
     }
 
     /// Gives exactly this version of the object the metadata of a held lock.
     ///
     /// These are the operator's finalizer and the label by which the policy on Leases finds the lock. It removes the annotations `stale`.
-    pub(super) async fn prepare(
-        &self,
-        lock: &DistributedLock,
-        stale: &[&str],
-    ) -> Result<Arc<DistributedLock>, RequestError> {
+    pub(super) async fn prepare(&self, lock: &DistributedLock, stale: &[&str]) -> Newer {
         let mut finalizers = other_finalizers(lock);
         finalizers.push(LOCK_FINALIZER.to_owned());
         let nulls: Map<_, _> = stale.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
@@ -135,27 +107,19 @@ impl LockStore {
     }
 
     /// Removes the operator's finalizer from exactly this version of the object.
-    pub(super) async fn remove_finalizer(&self, lock: &DistributedLock) -> Result<Arc<DistributedLock>, RequestError> {
+    pub(super) async fn remove_finalizer(&self, lock: &DistributedLock) -> Newer {
         self.patch_metadata(lock, json!({"finalizers": other_finalizers(lock)})).await
     }
 
-    async fn patch_metadata(
-        &self,
-        lock: &DistributedLock,
-        mut metadata: Value,
-    ) -> Result<Arc<DistributedLock>, RequestError> {
+    async fn patch_metadata(&self, lock: &DistributedLock, mut metadata: Value) -> Newer {
         metadata["resourceVersion"] = json!(lock.resource_version());
         let patch = Patch::Merge(json!({"metadata": metadata}));
         let (api, name) = (self.api(lock), lock.name_any());
-        let patched = self.write(&lock.metadata, api.patch(&name, &PatchParams::default(), &patch)).await?;
+        let patched = self.write(self.slot(lock).await, api.patch(&name, &PatchParams::default(), &patch)).await?;
         self.remember(lock, patched)
     }
 
-    fn remember(
-        &self,
-        lock: &DistributedLock,
-        newer: Guarded<DistributedLock>,
-    ) -> Result<Arc<DistributedLock>, RequestError> {
+    fn remember(&self, lock: &DistributedLock, newer: Guarded<DistributedLock>) -> Newer {
         let newer = newer.object().ok_or(RequestError::Unknown(None))?;
         Ok(self.written.remember(lock.resource_version(), newer))
     }
@@ -164,14 +128,11 @@ impl LockStore {
     pub(super) async fn delete(&self, lock: &DistributedLock) -> Result<(), RequestError> {
         let preconditions = Preconditions { uid: lock.uid(), resource_version: lock.resource_version() };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let (api, name) = (self.api::<DistributedLock>(lock), lock.name_any());
-        unless_gone(self.write(&lock.metadata, api.delete(&name, &parameters)).await)
+        let (api, name) = (self.api(lock), lock.name_any());
+        unless_gone(self.write(self.slot(lock).await, api.delete(&name, &parameters)).await)
     }
 
-    fn api<K>(&self, lock: &DistributedLock) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
+    fn api(&self, lock: &DistributedLock) -> Api<Guarded<DistributedLock>> {
         Api::namespaced(self.context.client.clone(), &lock.namespace().unwrap_or_default())
     }
 
@@ -183,23 +144,16 @@ impl LockStore {
         if lock.spec.election.is_none() && matches!(event.kind(), EventType::Normal) {
             return;
         }
-        let (context, lock) = (self.context.clone(), lock.clone());
-        tokio::spawn(
-            async move { context.event(&*lock, (event.reason(), event.kind()), event.to_string(), None).await },
-        );
-    }
-
-    /// The metrics of the operator.
-    pub(super) fn metrics(&self) -> &Metrics {
-        &self.context.metrics
+        let (context, lock, note) = (self.context.clone(), lock.clone(), event.to_string());
+        tokio::spawn(async move { context.event(&*lock, (event.reason(), event.kind()), note, None).await });
     }
 
     /// Reads the object from the API server.
     ///
     /// Returns `None` if it is deleted, or if another object has its name.
-    pub(super) async fn read(&self, lock: &DistributedLock) -> Result<Option<Arc<DistributedLock>>, RequestError> {
-        let slot = self.enter(&lock.namespace().unwrap_or_default(), Class::Change).await;
-        let read = request(self.api::<Guarded<DistributedLock>>(lock).get_opt(&lock.name_any())).await?;
+    pub(super) async fn read(&self, lock: &DistributedLock) -> Read {
+        let slot = self.slot(lock).await;
+        let read = request(self.api(lock).get_opt(&lock.name_any())).await?;
         drop(slot);
         read.filter(|read| read.meta().uid == lock.metadata.uid).map(|read| self.remember(lock, read)).transpose()
     }
@@ -214,7 +168,7 @@ fn other_finalizers(lock: &DistributedLock) -> Vec<String> {
 #[derive(Debug, Default)]
 struct Written(Mutex<HashMap<String, Version>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Version {
     object: Arc<DistributedLock>,
     /// Versions that this object replaced. The cache can still have them.
@@ -239,16 +193,13 @@ impl Written {
         // The reply to a write has these fields, which are more than half of the object.
         object.metadata.managed_fields = None;
         let object = Arc::new(object);
+        // A write that changed nothing keeps its version.
+        let replaced = replaced.filter(|replaced| object.resource_version().as_ref() != Some(replaced));
         if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
             let mut newest = self.0.lock();
-            let mut version =
-                newest.remove(&uid).unwrap_or(Version { object: object.clone(), replaced: HashSet::new() });
-            // A write that changed nothing keeps its version.
-            if object.resource_version().as_ref() != Some(&replaced) {
-                version.replaced.insert(replaced);
-                version.object = object.clone();
-                newest.insert(uid, version);
-            }
+            let version = newest.entry(uid).or_default();
+            version.replaced.insert(replaced);
+            version.object = object.clone();
         }
         object
     }

@@ -10,8 +10,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
-use super::lock_store::LockStore;
-use super::member_access::MemberAccess;
+use super::lock_store::{LockStore, Read};
 use super::progress::{Progress, Stepped};
 use crate::api::conditions::beginning;
 use crate::api::requests::RequestError;
@@ -23,6 +22,7 @@ use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold::{Hold, Terms};
 use crate::lock::model::status::{Draft, full_name};
 use crate::lock::replica::access::Access;
+use crate::lock::replica::hold_table::Holds;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{Grant, LockKey, LockValue, Nonce, Votes};
 use crate::runtime::reconciles::Action;
@@ -108,7 +108,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
     }
     // From here on the key is renewed, even while the outcome of the status write is unknown.
     members.holds.adopt(attempt.hold(lock), false);
-    let published = write_grant(store, members, lock, attempt).await;
+    let published = write(store, &members.holds, lock, attempt).await;
     if !matches!(published, Published::Named(_)) {
         members.holds.forget(&uid);
     }
@@ -130,18 +130,13 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
 /// Writes the grant into the status, and settles conflicts and unknown outcomes.
 ///
 /// After those it reads the object. It writes again while the hold is valid and no other client has changed the status.
-async fn write_grant(
-    store: &LockStore,
-    members: &MemberAccess,
-    lock: &Arc<DistributedLock>,
-    attempt: &Attempt<'_>,
-) -> Published {
+async fn write(store: &LockStore, holds: &Holds, lock: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Published {
     let (mut lock, mut withdraw) = (lock.clone(), false);
     let mut writes = Writes::new(&lock, attempt.nonce);
     let uid = lock.uid().unwrap_or_default();
-    let hold = || members.holds.get(&uid, &attempt.nonce);
+    let (hold, clock) = (|| holds.get(&uid, &attempt.nonce), &store.context.clock);
     loop {
-        let now = store.api_now();
+        let now = store.context.api_now();
         let granted = || Draft::of(&lock, now).granted(attempt.granted(hold().and_then(|hold| hold.votes))).finish();
         let status = if withdraw { withdrawn(&lock, now) } else { granted() };
         let error = match store.replace_status(&lock, status).await {
@@ -157,13 +152,13 @@ async fn write_grant(
         if !matches!(error, RequestError::Conflict) {
             tokio::time::sleep(SETTLE_PAUSE).await;
         }
-        let is_late = || members.now() >= attempt.grant.valid_until;
+        let is_late = || clock.boottime() >= attempt.grant.valid_until;
         lock = match read_settling(store, &lock, is_late).await {
             Ok(Some(read)) => read,
             Ok(None) => return Published::Impossible,
             Err(error) => return Published::Open(error),
         };
-        let valid = hold().is_some_and(|hold| hold.is_valid(members.now()));
+        let valid = hold().is_some_and(|hold| hold.is_valid(clock.boottime()));
         withdraw = match writes.read(&lock, valid, is_late()) {
             Next::Named => return Published::Named(lock),
             Next::Impossible => return Published::Impossible,
@@ -174,11 +169,7 @@ async fn write_grant(
 }
 
 /// Reads until the API server answers. A refusal to read ends this after the grant's validity.
-async fn read_settling(
-    store: &LockStore,
-    lock: &DistributedLock,
-    is_late: impl Fn() -> bool,
-) -> Result<Option<Arc<DistributedLock>>, RequestError> {
+async fn read_settling(store: &LockStore, lock: &DistributedLock, is_late: impl Fn() -> bool) -> Read {
     loop {
         match store.read(lock).await {
             Err(error @ RequestError::Refused(_)) if is_late() => return Err(error),
@@ -199,14 +190,14 @@ fn withdrawn(lock: &DistributedLock, api_now: UnixMillis) -> DistributedLockStat
 /// A write that changes the object does this. If the status names a holder, the write of that grant was such a change.
 pub(super) async fn withdraw(store: &LockStore, lock: &DistributedLock) -> Result<(), RequestError> {
     if lock.holder().is_none() {
-        store.replace_status(lock, withdrawn(lock, store.api_now())).await?;
+        store.replace_status(lock, withdrawn(lock, store.context.api_now())).await?;
     }
     Ok(())
 }
 
 /// Reports the grant in the log, an Event and metrics. The next step sets the leader label.
 fn announce(store: &LockStore, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) {
-    store.metrics().granted(held);
+    store.context.metrics.granted(held);
     let (name, token) = (&attempt.holder.identity, attempt.grant.token);
     tracing::info!(lock = %full_name(held), holder = name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
     let (holder, key) = (name.clone(), attempt.key.as_str().to_owned());

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::lock_store::LockStore;
+use super::lock_store::{LockStore, Newer};
 use super::progress::Error;
 use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition};
-use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::Correction;
 use crate::lock::model::events::LockEvent;
@@ -16,11 +15,7 @@ use crate::lock::model::readiness::overdue;
 use crate::lock::model::refusal::Refusal;
 
 /// Writes the status if it differs.
-pub(super) async fn publish(
-    store: &LockStore,
-    lock: &Arc<DistributedLock>,
-    status: &DistributedLockStatus,
-) -> Result<Arc<DistributedLock>, RequestError> {
+pub(super) async fn publish(store: &LockStore, lock: &Arc<DistributedLock>, status: &DistributedLockStatus) -> Newer {
     let goes = lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty();
     if goes || lock.status.as_ref() == Some(status) {
         return Ok(lock.clone());
