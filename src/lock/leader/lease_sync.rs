@@ -61,7 +61,7 @@ impl LeaseSync {
     ///
     /// After it succeeds, the policy applies to the Lease.
     pub(super) async fn correct(&self, store: &LockStore, lock: &DistributedLock) -> Synced {
-        self.change(store, lock, |lease, unchanged, times| lease::decide(lock, lease, unchanged, times)).await
+        self.change(store, lock, |lease, times| lease::decide(lock, lease, times)).await
     }
 
     /// Closes the Lease of a lock whose holder's container has terminated, so that the lock can be freed.
@@ -69,7 +69,7 @@ impl LeaseSync {
     /// The next container of its pod began at `since` or later. Returns how long that container possibly leads. `None` if it does not lead, and
     /// cannot begin to.
     pub(super) async fn close(&self, store: &LockStore, lock: &DistributedLock, since: UnixMillis) -> Synced {
-        self.change(store, lock, |lease, unchanged, times| lease::close(lock, lease, unchanged, since, times)).await
+        self.change(store, lock, |lease, times| lease::close(lock, lease, since, times)).await
     }
 
     /// Reads a Lease and makes the change that it needs.
@@ -79,7 +79,7 @@ impl LeaseSync {
         &self,
         store: &LockStore,
         lock: &DistributedLock,
-        decide: impl FnOnce(Option<&Lease>, Option<&Unchanged>, (Boottime, UnixMillis)) -> Change,
+        decide: impl FnOnce(Option<(&Lease, &Heartbeat)>, (Boottime, UnixMillis)) -> Change,
     ) -> Synced {
         let Some(name) = gated(&store.context.replica.settings, lock) else { return Ok(None) };
         let namespace = lock.namespace().unwrap_or_default();
@@ -88,9 +88,10 @@ impl LeaseSync {
         let found = request(leases.get_opt(name)).await?;
         drop(slot);
         let now = store.context.clock.boottime();
-        let unchanged = self.observe(lock, found.as_ref(), now);
+        let heartbeat = self.observe(lock, found.as_ref(), now);
         let refused = |cause| Refusal::LeaseNotWritten { lease: format!("{namespace}/{name}"), cause };
-        let (lease, read_again) = match decide(found.as_ref(), unchanged.as_ref(), (now, store.context.api_now())) {
+        let observed = found.as_ref().zip(heartbeat.as_ref());
+        let (lease, read_again) = match decide(observed, (now, store.context.api_now())) {
             Change::Leave => return Ok(None),
             Change::Wait(left) => return Ok(Some(left)),
             Change::Label(lease) => (lease, Some(AFTER_CONFLICT)),

@@ -59,11 +59,10 @@ impl Attempt<'_> {
         self.session.redlock().release(&self.session.electorate(), &self.key, &self.value).await;
     }
 
-    /// The fields of the status. The first renewal can have added votes.
-    fn granted(&self, votes: Option<Votes>) -> Granted<'_> {
-        let (acquired_at, valid_until) = self.times;
-        let (token, votes) = (self.grant.token, votes.unwrap_or(self.grant.votes));
-        Granted { holder: self.holder.clone(), token, acquired_at, valid_until, votes, key: self.key.as_str() }
+    /// The status with the grant. The first renewal can have added votes.
+    fn granted(&self, draft: Draft, votes: Option<Votes>) -> DistributedLockStatus {
+        let votes = votes.unwrap_or(self.grant.votes);
+        draft.granted(self.holder.clone(), self.grant.token, self.times, votes).finish()
     }
 
     fn hold(&self, lock: &DistributedLock) -> Hold {
@@ -137,7 +136,7 @@ async fn write(store: &LockStore, holds: &Holds, lock: &Arc<DistributedLock>, at
     let (hold, clock) = (|| holds.get(&uid, &attempt.nonce), &store.context.clock);
     loop {
         let now = store.context.api_now();
-        let granted = || Draft::of(&lock, now).granted(attempt.granted(hold().and_then(|hold| hold.votes))).finish();
+        let granted = || attempt.granted(Draft::of(&lock, now), hold().and_then(|hold| hold.votes));
         let status = if withdraw { withdrawn(&lock, now) } else { granted() };
         let error = match store.replace_status(&lock, status).await {
             Ok(_withdrawn) if withdraw => return Published::Impossible,

@@ -101,8 +101,9 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Re
         return Ok(None);
     }
     let session = location::session(sessions, &record.quorum).ok_or(NoSession)?;
-    let in_force = Effective::published(&session.quorum()).ok_or(NoSession)?;
-    let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force);
+    let quorum = session.quorum();
+    let in_force = effective::published(&quorum).ok_or(NoSession)?;
+    let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force, effective::settings(&quorum));
     let terms = Terms {
         lock: ObjectRef::from_obj(lock),
         uid: lock.uid().unwrap_or_default(),
@@ -116,7 +117,8 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Re
         (Some(clock), Some(at)) => first_renewal((now, clock.latest(now).ceil()), at.into(), terms.renew_interval),
         _ => now,
     };
-    Ok(Some(Hold::named(terms, now, due)))
+    // The leader waits for one ttl for the first round of this replica.
+    Ok(Some(Hold::new(terms, now + ttl, due)))
 }
 
 /// The time to live of renewals.

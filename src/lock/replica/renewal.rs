@@ -159,21 +159,17 @@ impl Renewal {
         let (session, now) = (location::session(&self.sessions, &hold.terms.quorum), self.context.clock.boottime());
         let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
         let bounded = last.map(|last| last.map(|last| heartbeat::bounded(last, hold.terms.ttl, drift, now)));
-        let (uid, nonce) = (&hold.terms.uid, &hold.terms.nonce);
         let end = match bounded {
-            Ok(None) => {
-                self.holds.checked(uid, nonce, None);
-                return Some(hold);
-            }
-            Ok(Some(Bounded::Renew(ttl, check_by))) => {
-                self.holds.checked(uid, nonce, Some(check_by));
-                hold.terms.ttl = ttl;
-                return Some(hold);
-            }
-            Ok(Some(Bounded::Over)) => End::HeartbeatSilent { silent: hold.terms.ttl.into() },
             Err(end) => end,
+            Ok(Some(None)) => End::HeartbeatSilent { silent: hold.terms.ttl.into() },
+            Ok(bounds) => {
+                let bounds = bounds.flatten();
+                self.holds.checked(&hold.terms.uid, &hold.terms.nonce, bounds.map(|(_, check_by)| check_by));
+                hold.terms.ttl = bounds.map_or(hold.terms.ttl, |(ttl, _)| ttl);
+                return Some(hold);
+            }
         };
-        self.holds.settle(uid, nonce, RenewalOutcome::Unhealthy(end), now);
+        self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Unhealthy(end), now);
         None
     }
 

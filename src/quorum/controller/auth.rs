@@ -56,7 +56,7 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth> {
             }
             auth
         }
-        SecretsStep::AwaitCopy { until } => {
+        SecretsStep::AwaitCopy(until) => {
             return refuse(sources, &Problem::PasswordsGone { secret }, until.since(now)).await;
         }
         SecretsStep::AwaitPerson => {

@@ -9,7 +9,6 @@ use super::observe::Observed;
 use crate::api::conditions::beginning;
 use crate::api::{PasswordStage, ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::condition::Condition;
 use crate::quorum::model::member::MemberSummary;
 use crate::quorum::model::membership::{self, ChangeStep};
 use crate::quorum::model::progress::Until;
@@ -98,7 +97,7 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
         Some(rotation::progress(observed.auth.rotation()?, observed.own(), &step))
     };
     let is_recorded = records_loss(&observed.quorum);
-    let rollout = rollout::progress(&rollout(observed), observed.own(), &memory.undeleted.lock());
+    let rollout = rollout::progress(&rollout(observed), observed.own().len(), &memory.undeleted.lock());
     Overview {
         change: membership::describe(&observed.plan.lists, &change(observed), &memory.change_failures.lock()),
         rotation: applied.as_ref().and_then(rotation),

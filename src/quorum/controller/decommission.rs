@@ -23,9 +23,8 @@ use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
-use crate::quorum::model::progress::listed_up_to;
 use crate::quorum::model::record::{Stamps, publish_named, record_named};
-use crate::quorum::model::{effective, facts, membership, plan, rollout};
+use crate::quorum::model::{effective, facts, membership, plan, progress};
 use crate::quorum::session::{MemberLink, auth_of};
 use crate::redlock::MemberName;
 use crate::time::Monotonic;
@@ -143,7 +142,7 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
     let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
     let closed_since = of_process.and_then(|run_id| sources.memory.closed.lock().get(run_id).copied());
     let harmless_since = (lingers && is_harmless).then(|| timers.harmless_since(name.as_str(), of_process));
-    let (now, rejoin_delay) = (cluster.now(), effective::current(&quorum).rejoin_delay());
+    let (now, rejoin_delay) = (cluster.now(), effective::current_delay(&quorum));
     let (record, reach, verdict) = (&record, &reach, &verdict);
     let step = decide_end(&EndInput { now, record, reach, verdict, rejoin_delay, closed_since, harmless_since });
     if matches!(step, EndStep::Close | EndStep::Unconfirmed { .. }) {
@@ -181,7 +180,7 @@ async fn end_external(sources: &Sources<'_>, link: &MemberLink, quorum: &RedisQu
     let left_since = closed.lock().get(&end_of(name)).copied();
     let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
     let harmless_since = (lingers && is_harmless).then(|| timers.harmless_since(name, None));
-    let delay = effective::current(quorum).rejoin_delay();
+    let delay = effective::current_delay(quorum);
     Ok(match decide_external_end(&record, left_since, harmless_since, now, delay) {
         EndStep::Close => {
             timers.note_threat(name);
@@ -207,7 +206,7 @@ async fn record_leaving(
 ) -> Result<()> {
     let (cluster, name, now) = (sources.cluster, link.name().as_str(), sources.cluster.now());
     let external = link.plan().is_external();
-    let until = now + effective::current(quorum).rejoin_delay();
+    let until = now + effective::current_delay(quorum);
     let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: !external };
     let verdict = if external { PREDECESSOR } else { Verdict::None };
     let next = record_named(quorum, name).after(step, current, &verdict);
@@ -263,14 +262,14 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
     admin.close(term.epoch, &plan.closing_rules(&auth, name, since)).await?;
     let now = sources.cluster.now();
     sources.memory.closed.lock().insert(last.run_id.to_string(), now);
-    Ok(now + effective::current(&quorum).rejoin_delay())
+    Ok(now + effective::current_delay(&quorum))
 }
 
 /// Publishes why a deleted quorum remains, and the held locks that it ends.
 async fn publish_waits(sources: &Sources<'_>, mut waits: Vec<String>) -> Result<()> {
     let (cluster, quorum) = (sources.cluster, sources.session.quorum());
     let held = locks::all(&sources.held_locks(&quorum));
-    let lost = (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: rollout::listed_up_to(NAMED, &held) });
+    let lost = (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: progress::listed_up_to(NAMED, &held) });
     waits.extend(lost.as_ref().map(QuorumEvent::to_string));
     let ready = quorum.condition(QuorumCondition::Ready);
     let is_published = ready.is_some_and(|ready| ready.reason == CommonReason::Deleting.to_string());

@@ -118,7 +118,7 @@ impl<'a> Observer<'a> {
             locks: self.sources.held_locks(&quorum),
             agreement,
             stored_auth,
-            watched: Watched { clocks, keys, bound: effective::current(&quorum).max_ttl, all_external },
+            watched: Watched { clocks, keys, bound: effective::current(&quorum), all_external },
             former_closed_since: session.timers().former_closed_since(plan.lists.epoch),
             memory,
             passwords_settle: memory.passwords.lock().settle(self.auth.generation(), now),

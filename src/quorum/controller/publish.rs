@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::fence::count_from;
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::effective::{self, Effective};
+use crate::quorum::model::effective;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, StartedWith};
 use crate::quorum::model::plan::{MemberPlan, Plan};
@@ -39,7 +39,7 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic> {
     let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
     observer.memory.undeleted.lock().clear();
     let quorum = &observed.quorum;
-    let held = locks::is_any_longer(&observed.locks, Effective::wanted(quorum).max_ttl);
+    let held = locks::is_any_longer(&observed.locks, quorum.spec.max_ttl.get());
     let (mut in_force, due) = effective::next(quorum, &mut lowering.lock(), held, observed.now);
     if observed.agreement.is_shared() {
         in_force = effective::shared(in_force, quorum, observed.agreement.settled(observed.boottime));
@@ -63,8 +63,8 @@ pub(super) async fn conclude(observer: &Observer<'_>) -> Result<()> {
     let everything = |status: &mut RedisQuorumStatus| {
         announce_counts(status, cluster, &observed);
         let (generation, lists) = (observed.quorum.metadata.generation, refresh(status, &observed));
-        status::conditions(status, &lists, &overview, generation, now);
-        status::watch_conditions(status, &observed.watched, generation, now);
+        status::conditions(status, &lists, &overview, (generation, now));
+        status::watch_conditions(status, &observed.watched, (generation, now));
     };
     cluster.replace(&observed.quorum, everything).await
 }

@@ -29,7 +29,7 @@ async fn roll(observer: &Observer<'_>) -> Result<Duration> {
     let cluster = observer.cluster;
     let step = decide::rollout(&observer.observe());
     let name = match &step {
-        RolloutStep::Wait { until: Until::LocksComplete { .. }, .. } => return Ok(LOCKS_PERIOD),
+        RolloutStep::Wait(_, Until::LocksComplete { .. }) => return Ok(LOCKS_PERIOD),
         RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => name,
         _ => return Ok(RESYNC),
     };

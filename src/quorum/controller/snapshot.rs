@@ -136,8 +136,7 @@ impl Sources<'_> {
         let timers = self.session.timers();
         let container = asked.and_then(|asked| timers.container_of(link.name().as_str(), pod_uid, run_id, asked));
         let of = Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container: container.as_deref(), record };
-        let nodes = || self.sessions.nodes();
-        facts::process(&of, |name| nodes().identity(name), |machine| nodes().is_shared(machine))
+        facts::process(&of, &self.sessions.nodes())
     }
 
     /// Whether the process that was able to vote before is dead (rule 4).
