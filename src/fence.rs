@@ -164,7 +164,6 @@ pub fn decide(input: &FenceInput<'_>) -> FenceStep {
 ///
 /// The wait starts at the latest of three moments. These are the first answer of this `run_id`, the first observation
 /// of its closed users after they were open, and the last recorded fencing. Each of them can only delay the vote.
-#[must_use]
 pub fn count_from(answering: &ObservedProcess, fenced_since: Option<Monotonic>) -> Monotonic {
     let observed = answering.first_observed.max(answering.closed_since.unwrap_or(answering.first_observed));
     fenced_since.map_or(observed, |fenced| observed.max(fenced))

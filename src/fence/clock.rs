@@ -62,7 +62,6 @@ pub struct Step {
 
 impl Step {
     /// The approximate size of the step in microseconds. A positive step is forward.
-    #[must_use]
     pub const fn micros(&self) -> i64 {
         self.span.least.saturating_add(self.span.most) / 2
     }
@@ -83,7 +82,6 @@ impl fmt::Display for Step {
 /// The step between two readings, the earlier one first.
 ///
 /// `None` if a drift within the allowance explains both. The allowance is `ppm × elapsed + floor`.
-#[must_use]
 pub fn judge(before: &ClockSample, after: &ClockSample, drift: Drift) -> Option<Step> {
     let allowed = micros(drift.allowance(after.received.since(before.sent)));
     let span = Span::between(offset(before), offset(after));
@@ -121,7 +119,6 @@ pub struct ClockWatch {
 
 impl ClockWatch {
     /// Begins with this reading as the baseline.
-    #[must_use]
     pub fn begin(sample: ClockSample) -> Self {
         Self { references: VecDeque::from([sample]), last: sample, jump: None }
     }
@@ -156,13 +153,11 @@ impl ClockWatch {
     }
 
     /// The recorded step, if there is one.
-    #[must_use]
     pub const fn jump(&self) -> Option<&Jump> {
         self.jump.as_ref()
     }
 
     /// The newest regular reading.
-    #[must_use]
     pub const fn last(&self) -> &ClockSample {
         &self.last
     }
@@ -185,7 +180,6 @@ pub enum Attribution {
 ///
 /// Members share no clock, but all of them share the observer. So a step that all of them show is most likely a step of the observer:
 /// its machine was stopped. One member without a step, or with another step, clears the observer.
-#[must_use]
 pub fn attribute(answering: &[&ClockWatch], members: usize) -> Attribution {
     let jumps: Vec<&Jump> = answering.iter().filter_map(|watch| watch.jump()).collect();
     let Some(first) = jumps.iter().map(|jump| jump.found).min() else { return Attribution::NoClock };
@@ -213,7 +207,6 @@ impl OwnClocks {
     /// Reads both clocks. One reading is between two readings of the other clock.
     ///
     /// A pause between the readings makes the span wider, and never shifts it.
-    #[must_use]
     pub fn read(clock: &dyn Clock) -> Self {
         let before = clock.monotonic();
         let boottime = clock.boottime();
@@ -226,7 +219,6 @@ impl OwnClocks {
     }
 
     /// Whether this machine was suspended between two readings.
-    #[must_use]
     pub fn were_suspended_since(self, before: Self) -> bool {
         Span::between(before.0, self.0).least > micros(SUSPENDED)
     }

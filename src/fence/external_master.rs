@@ -19,7 +19,6 @@ pub const PREDECESSOR: Verdict = Verdict::Dead(Evidence::Discounted);
 ///
 /// A process that is fenced while it runs, or while it is silent, is not gone. A replica that has not read the new
 /// record still counts its votes.
-#[must_use]
 pub fn predecessor(record: &Record, current: Option<&RunId>) -> Verdict {
     let before = record.may_be_open().map(|process| &process.run_id);
     if before.zip(current).is_some_and(|(before, current)| before != current) { PREDECESSOR } else { Verdict::None }

@@ -36,7 +36,6 @@ impl NodeIdentity {
     ///
     /// A machine that registers again has another UID. Another machine with the same name has other IDs. If the IDs identify no
     /// machine, the UID decides.
-    #[must_use]
     pub fn is(&self, reported: &Self) -> bool {
         match &self.machine {
             Some(machine) => reported.machine.as_ref() == Some(machine),
@@ -117,7 +116,6 @@ pub struct Facts<'a> {
 ///
 /// It can contain several names, separated by commas. A quorum that is being deleted records no death, so the annotation must
 /// contain all names at the same time.
-#[must_use]
 pub fn declares(annotation: &str, process: &str) -> bool {
     !process.is_empty() && annotation.split(',').any(|name| name.trim() == process)
 }
@@ -156,7 +154,6 @@ pub enum Verdict {
 }
 
 /// Judges the process that was able to vote before.
-#[must_use]
 pub fn judge(process: Option<&Process>, facts: &Facts<'_>) -> Verdict {
     let Some(process) = process else { return Verdict::None };
     if facts.terminated {

@@ -29,7 +29,6 @@ pub struct Record {
 
 impl Record {
     /// Whether the votes of this process count (rule 5).
-    #[must_use]
     pub fn admits(&self, run_id: &RunId) -> bool {
         self.admitted && self.run_id.as_ref() == Some(run_id)
     }
@@ -37,13 +36,11 @@ impl Record {
     /// The process whose death must be known before another one is admitted.
     ///
     /// It is the process that the record admits, or otherwise the previous one.
-    #[must_use]
     pub fn may_be_open(&self) -> Option<&Process> {
         if self.admitted { self.process.as_ref() } else { self.predecessor.as_ref() }
     }
 
     /// The process whose death `current` must await. It never awaits its own.
-    #[must_use]
     pub fn threat_to(&self, current: Option<&RunId>) -> Option<&Process> {
         self.may_be_open().filter(|process| Some(&process.run_id) != current)
     }
@@ -51,7 +48,6 @@ impl Record {
     /// The record after a step for the answering process, if there is one.
     ///
     /// `verdict` judges [`Record::threat_to`] that process.
-    #[must_use]
     pub fn after(&self, step: FenceStep, current: Option<&Process>, verdict: &Verdict) -> Self {
         let mut next = self.clone();
         match step {
@@ -96,7 +92,6 @@ impl Record {
     /// It does when only time keeps the process from voting now, but not before. The record shows that a predecessor died, but
     /// not when. Until now the predecessor can have made promises that its successor never received, even if the successor has
     /// answered for a long time. The rule compares two records only, so it also holds for a watch that skips the records between them.
-    #[must_use]
     pub fn restarts_count(&self, before: &Self, run_id: &RunId) -> bool {
         self.is_a_matter_of_time(run_id) && !before.is_a_matter_of_time(run_id)
     }

@@ -64,19 +64,16 @@ impl ProcessWatch {
     }
 
     /// Whether the last observed process still answers.
-    #[must_use]
     pub fn answers(&self) -> bool {
         self.last.is_some() && self.silent_since.is_none()
     }
 
     /// The last observed process, whether or not it still answers.
-    #[must_use]
     pub fn last(&self) -> Option<&ObservedProcess> {
         self.last.as_ref()
     }
 
     /// The connection state of the member at `now`, given whether its container runs.
-    #[must_use]
     pub fn reach(&self, container_runs: bool, now: Monotonic) -> Reach {
         match (&self.last, self.silent_since) {
             (Some(last), None) => Reach::Answering(last.clone()),
