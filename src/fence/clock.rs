@@ -126,20 +126,19 @@ impl ClockWatch {
     /// Judges a reading without keeping it as a reference.
     ///
     /// A step remains recorded, because a clock that was stepped forward and back has dropped keys nevertheless.
-    pub fn check(&mut self, sample: &ClockSample, rule: Rule) -> Option<Step> {
-        if let Some(jump) = self.jump {
-            return Some(jump.step);
+    pub fn check(&mut self, sample: &ClockSample, rule: Rule) -> Option<Jump> {
+        if self.jump.is_none() {
+            // Replies of two connections can arrive out of order. An older one is compared with the readings before it.
+            let mut earlier = self.references.iter().chain([&self.last]).filter(|earlier| earlier.sent <= sample.sent);
+            let step = earlier.find_map(|earlier| judge(earlier, sample, rule.drift));
+            self.jump = step.map(|step| Jump { step, found: sample.received });
         }
-        // Replies of two connections can arrive out of order. An older one is compared with the readings before it.
-        let mut earlier = self.references.iter().chain([&self.last]).filter(|earlier| earlier.sent <= sample.sent);
-        let step = earlier.find_map(|earlier| judge(earlier, sample, rule.drift))?;
-        self.jump = Some(Jump { step, found: sample.received });
-        Some(step)
+        self.jump
     }
 
     /// Judges a regular reading, and keeps it as a reference for later ones.
-    pub fn observe(&mut self, sample: ClockSample, rule: Rule) -> Option<Step> {
-        let step = self.check(&sample, rule);
+    pub fn observe(&mut self, sample: ClockSample, rule: Rule) -> Option<Jump> {
+        let jump = self.check(&sample, rule);
         let spacing = rule.window / REFERENCES;
         if self.references.back().is_none_or(|newest| sample.sent.since(newest.sent) >= spacing) {
             self.references.push_back(sample);
@@ -149,7 +148,7 @@ impl ClockWatch {
             self.references.pop_front();
         }
         self.last = sample;
-        step
+        jump
     }
 
     /// The recorded step, if there is one.

@@ -51,9 +51,7 @@ impl Record {
     pub fn after(&self, step: FenceStep, current: Option<&Process>, verdict: &Verdict) -> Self {
         let mut next = self.clone();
         match step {
-            FenceStep::Nothing | FenceStep::Wait { .. } | FenceStep::RaiseEpoch | FenceStep::RestartProcess => {
-                return next;
-            }
+            FenceStep::Nothing | FenceStep::Wait { .. } | FenceStep::RaiseEpoch | FenceStep::RestartProcess => {}
             FenceStep::WritePending => next.leave(State::Pending, verdict),
             FenceStep::WriteStarting => next.leave(State::Starting, verdict),
             FenceStep::WriteUnreachable => (next.state, next.reason) = (State::Unreachable, None),

@@ -37,20 +37,12 @@ impl ProcessWatch {
     ///
     /// `now` is the moment of the reply, so a time that starts there ends late, and never early.
     pub fn observe(&mut self, run_id: &RunId, users: Users, now: Monotonic) {
+        let known = self.last.take().filter(|last| last.run_id == *run_id);
+        let first_observed = known.as_ref().map_or(now, |known| known.first_observed);
+        let closed_since = known.and_then(|known| known.closed_since).unwrap_or(now);
+        let closed_since = (users == Users::Closed).then_some(closed_since);
+        self.last = Some(ObservedProcess { run_id: run_id.clone(), first_observed, users, closed_since });
         self.silent_since = None;
-        match &mut self.last {
-            Some(last) if last.run_id == *run_id => {
-                last.closed_since = match users {
-                    Users::Open => None,
-                    Users::Closed => Some(last.closed_since.unwrap_or(now)),
-                };
-                last.users = users;
-            }
-            last => {
-                let closed_since = (users == Users::Closed).then_some(now);
-                *last = Some(ObservedProcess { run_id: run_id.clone(), first_observed: now, users, closed_since });
-            }
-        }
     }
 
     /// Records that no process answers.
