@@ -7,8 +7,6 @@
 pub mod acl;
 mod admin;
 mod external;
-mod limited;
-mod login;
 mod outward;
 mod tls;
 mod wire;

@@ -1,5 +1,6 @@
 //! The operator's hand on a member.
 
+mod exchange;
 mod load;
 mod observation;
 mod users;
@@ -7,19 +8,17 @@ mod users;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, ToRedisArgs, Value, cmd};
-use redlock_engine::voting::{RESTORE_COUNTER, unfit_reason};
+use redlock_engine::voting::{Opened, RESTORE_COUNTER, open, unfit_reason};
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::acl::{CLOSED, OPERATOR_USER, UserRule};
-use super::limited::Incoming;
-use super::login::{Connected, connect};
 use super::tls::Fingerprint;
-use super::{Endpoint, Machine, wire};
+use super::{Endpoint, Machine, Stream, wire};
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY, Unfit};
 use crate::time::Clock;
+use exchange::exchange;
 
 pub use load::{Keyspace, Load, ScriptKill};
 pub use observation::Observation;
@@ -36,14 +35,12 @@ pub const EPOCH_KEY: &str = "#operator-epoch";
 /// (docs/dev/rules.md). If a failure leaves the state of the connection unknown, it refuses all later commands. The caller then has to connect
 /// and check again.
 pub struct AdminConnection {
-    connection: MultiplexedConnection,
+    stream: Box<dyn Stream>,
     clock: Arc<dyn Clock>,
     deadline: Duration,
     run_id: RunId,
     certificate: Option<Fingerprint>,
-    incoming: Incoming,
     broken: bool,
-    driver: AbortOnDropHandle<()>,
 }
 
 /// The outcome of commands that the operator's epoch guards.
@@ -70,8 +67,9 @@ impl AdminConnection {
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let mut admin = Self::open_connection(endpoint, machine.into(), deadline).await?;
-        // An external master can refuse this, which does no harm. The first answer can also refuse the connection.
-        if let Err(error @ MemberError::Unreachable(_)) = admin.ask(&wire::no_evict()).await {
+        // Redis then ends other connections first when it runs out of memory for its clients. An external master can refuse this, which
+        // does no harm. The first answer can also refuse the connection.
+        if let Err(error @ MemberError::Unreachable(_)) = admin.ask(cmd("CLIENT").arg("NO-EVICT").arg("ON")).await {
             return Err(error);
         }
         let info = admin.ask(cmd("INFO").arg("server")).await?;
@@ -80,7 +78,7 @@ impl AdminConnection {
         if let Some(unfit @ Unfit::Old(_)) = unfit_reason(info.as_bytes()) {
             return Err(MemberError::Unfit(unfit));
         }
-        admin.run_id = wire::run_id(&info).ok_or_else(wire::unexpected)?;
+        admin.run_id = wire::identity(&info, "run_id").map(RunId::from).ok_or_else(wire::unexpected)?;
         Ok(admin)
     }
 
@@ -89,12 +87,18 @@ impl AdminConnection {
         Machine { clock, network }: Machine,
         deadline: Duration,
     ) -> Result<Self, MemberError> {
-        let connected = timeout(deadline, connect(endpoint, &*network)).await;
-        let Connected { connection, driver, certificate, incoming } =
-            connected.map_err(|_| MemberError::Unreachable("connecting took too long".to_owned()))??;
-        let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        let run_id = RunId::new("");
-        Ok(Self { connection, clock, deadline, run_id, certificate, incoming, broken: false, driver })
+        let connected = async {
+            let Opened { mut stream, certificate } = open(endpoint, &*network).await?;
+            if !endpoint.username.is_empty() {
+                let mut login = Pipeline::new();
+                login.cmd("AUTH").arg(&endpoint.username).arg(endpoint.password.expose());
+                accepted(exchange(&mut *stream, &login).await?)?;
+            }
+            let certificate = certificate.as_ref().map(Fingerprint::of);
+            Ok(Self { stream, clock, deadline, run_id: RunId::new(""), certificate, broken: false })
+        };
+        let late = |_| MemberError::Unreachable("connecting took too long".to_owned());
+        timeout(deadline, connected).await.map_err(late)?
     }
 
     /// The process of this connection. It does not change.
@@ -117,9 +121,8 @@ impl AdminConnection {
 
     /// Resolves when the connection has ended, because the process or the network failed.
     pub async fn disconnected(&mut self) {
-        if !self.driver.is_finished() {
-            let _ = (&mut self.driver).await;
-        }
+        // Redis sends nothing without a request, so an unexpected byte also ends the connection.
+        let _end = self.stream.read_u8().await;
     }
 
     /// Reads the state of the process, and which of these users are open.
@@ -136,11 +139,8 @@ impl AdminConnection {
         let sent = self.clock.boottime();
         let answers = self.ask_all(&pipeline).await?;
         let received = self.clock.boottime();
-        let [info, Value::Array(time), epoch, counter, acls @ ..] = answers.as_slice() else {
-            return Err(wire::unexpected());
-        };
-        let [seconds, micros] = time.as_slice() else { return Err(wire::unexpected()) };
-        let time = wire::time(seconds, micros).ok_or_else(wire::unexpected)?;
+        let [info, time, epoch, counter, acls @ ..] = answers.as_slice() else { return Err(wire::unexpected()) };
+        let time = wire::time(time)?;
         let info = wire::text(info).ok_or_else(wire::unexpected)?;
         let field = |name| wire::info_field(&info, name).unwrap_or_default();
         let open = users.iter().zip(acls).filter(|(_, acl)| is_open(acl)).map(|(user, _)| (*user).to_owned());
@@ -155,8 +155,8 @@ impl AdminConnection {
             mode: wire::info_field(&info, "redis_mode").unwrap_or_else(|| field("server_mode")).to_owned(),
             maxmemory_policy: field("maxmemory_policy").to_owned(),
             open_users: open.collect(),
-            epoch: number(epoch)?,
-            counter: number(counter)?.and_then(FencingToken::new),
+            epoch: wire::read(epoch)?,
+            counter: wire::read::<Option<i64>>(counter)?.and_then(FencingToken::new),
             clock: ClockSample { time, sent, received },
             load: Load::read(&info),
             keyspace: Keyspace::read(&info),
@@ -171,19 +171,15 @@ impl AdminConnection {
     /// If there is no answer in time. Then it is unknown whether the epoch was raised.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<GuardedOutcome, MemberError> {
         loop {
-            match self.watch_epoch().await? {
-                Some(higher) if higher > epoch => {
-                    self.ask(&cmd("UNWATCH")).await?;
-                    return Ok(GuardedOutcome::AlreadyHigher(higher));
-                }
-                _ => {
-                    let mut set = cmd("SET");
-                    set.arg(EPOCH_KEY).arg(epoch);
-                    // Another leader changed the epoch in between, so read it again.
-                    if self.transaction(vec![set, kill_others()]).await?.is_some() {
-                        return Ok(GuardedOutcome::Done);
-                    }
-                }
+            if let Some(higher) = self.watch_epoch().await?.filter(|current| *current > epoch) {
+                self.ask(&cmd("UNWATCH")).await?;
+                return Ok(GuardedOutcome::AlreadyHigher(higher));
+            }
+            let mut set = cmd("SET");
+            set.arg(EPOCH_KEY).arg(epoch);
+            // Otherwise another leader changed the epoch in between, so read it again.
+            if self.transaction(vec![set, kill_others()]).await? {
+                return Ok(GuardedOutcome::Done);
             }
         }
     }
@@ -197,7 +193,7 @@ impl AdminConnection {
     pub async fn restore_counter(&mut self, token: FencingToken) -> Result<FencingToken, MemberError> {
         let script = RESTORE_COUNTER;
         let answer = self.ask(cmd("EVAL").arg(script).arg(1).arg(TOKEN_KEY).arg(token.get())).await?;
-        number(&answer)?.and_then(FencingToken::new).ok_or_else(wire::unexpected)
+        FencingToken::new(wire::read(&answer)?).ok_or_else(wire::unexpected)
     }
 
     /// Opens users, if the member still has this epoch.
@@ -232,18 +228,18 @@ impl AdminConnection {
             self.ask(&cmd("UNWATCH")).await?;
             return Ok(GuardedOutcome::EpochMoved);
         }
-        Ok(if self.transaction(commands).await?.is_some() { GuardedOutcome::Done } else { GuardedOutcome::EpochMoved })
+        Ok(if self.transaction(commands).await? { GuardedOutcome::Done } else { GuardedOutcome::EpochMoved })
     }
 
     async fn watch_epoch(&mut self) -> Result<Option<i64>, MemberError> {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("WATCH").arg(EPOCH_KEY).cmd("GET").arg(EPOCH_KEY);
         let answers = self.ask_all(&pipeline).await?;
-        answers.get(1).map_or_else(|| Err(wire::unexpected()), number)
+        answers.get(1).map_or_else(|| Err(wire::unexpected()), wire::read)
     }
 
-    /// Runs the commands in MULTI and EXEC. `None` means that a watched key changed and nothing was executed.
-    async fn transaction(&mut self, commands: Vec<Cmd>) -> Result<Option<Vec<Value>>, MemberError> {
+    /// Runs the commands in MULTI and EXEC. False means that a watched key changed and nothing was executed.
+    async fn transaction(&mut self, commands: Vec<Cmd>) -> Result<bool, MemberError> {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("MULTI");
         for command in commands {
@@ -251,8 +247,8 @@ impl AdminConnection {
         }
         pipeline.cmd("EXEC");
         match self.ask_all(&pipeline).await?.pop() {
-            Some(Value::Nil) => Ok(None),
-            Some(Value::Array(answers)) => first_failure(&answers).map_or(Ok(Some(answers)), Err),
+            Some(Value::Nil) => Ok(false),
+            Some(Value::Array(answers)) => accepted(answers).map(|_| true),
             _ => Err(wire::unexpected()),
         }
     }
@@ -272,12 +268,10 @@ impl AdminConnection {
             return Err(MemberError::Unreachable("connection given up".to_owned()));
         }
         self.broken = true;
-        let sent = self.connection.send_packed_commands(pipeline, 0, pipeline.len());
-        let answers = timeout(self.deadline, sent).await.map_err(|_| MemberError::TimedOut)?;
-        let answers = answers.map_err(|error| wire::error(&error))?;
-        self.incoming.answered();
+        let exchanged = timeout(self.deadline, exchange(&mut *self.stream, pipeline)).await;
+        let answers = exchanged.map_err(|_| MemberError::TimedOut)??;
         self.broken = false;
-        first_failure(&answers).map_or(Ok(answers), Err)
+        accepted(answers)
     }
 }
 
@@ -305,22 +299,13 @@ fn kill(user: &str) -> Cmd {
     command
 }
 
-fn first_failure(answers: &[Value]) -> Option<MemberError> {
-    answers.iter().find_map(|answer| match answer {
+/// The answers, if none of them is an error.
+fn accepted(answers: Vec<Value>) -> Result<Vec<Value>, MemberError> {
+    let failure = answers.iter().find_map(|answer| match answer {
         Value::ServerError(failure) => Some(wire::error(&failure.clone().into())),
         _ => None,
-    })
-}
-
-pub(super) fn number(value: &Value) -> Result<Option<i64>, MemberError> {
-    match value {
-        Value::Nil => Ok(None),
-        Value::Int(number) => Ok(Some(*number)),
-        other => match wire::text(other).map(|text| text.parse()) {
-            Some(Ok(number)) => Ok(Some(number)),
-            _ => Err(wire::unexpected()),
-        },
-    }
+    });
+    failure.map_or(Ok(answers), Err)
 }
 
 /// A field of an `ACL GETUSER` answer.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use redis::Value;
 
 use super::acl::CLOSED;
-use super::admin::{is_open, number};
+use super::admin::is_open;
 use super::wire;
 use crate::redlock::ValueSigner;
 use crate::time::UnixMicros;
@@ -36,12 +36,12 @@ fn answer() -> BoxedStrategy<Value> {
 proptest! {
     #[test]
     fn any_number_is_read(value in answer()) {
-        let _ = number(&value);
+        let _both = (wire::read::<Option<i64>>(&value), wire::time(&value));
     }
 
     #[test]
     fn any_info_is_read(info in "([ -~]|\r\n|run_id:|:|é){0,30}", name in "[a-z_]{0,8}") {
-        let _both = (wire::info_field(&info, &name), wire::run_id(&info));
+        let _both = (wire::info_field(&info, &name), wire::identity(&info, "run_id"));
     }
 
     #[test]
@@ -58,7 +58,8 @@ proptest! {
     #[test]
     fn a_time_is_read_back(seconds in 0..4_000_000_000_i64, micros in 0..1_000_000_i64) {
         let bulk = |number: i64| Value::BulkString(number.to_string().into_bytes());
-        prop_assert_eq!(wire::time(&bulk(seconds), &bulk(micros)), Some(UnixMicros(seconds * 1_000_000 + micros)));
+        let answer = Value::Array(vec![bulk(seconds), bulk(micros)]);
+        prop_assert_eq!(wire::time(&answer), Ok(UnixMicros(seconds * 1_000_000 + micros)));
     }
 
     /// Checks that a user with one more command, a selector or another text is open.

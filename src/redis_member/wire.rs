@@ -1,24 +1,10 @@
 //! Replies of the admin path. Nothing here puts a key, a value or a password into an error.
 
-use redis::{Cmd, ErrorKind, RedisError, Value};
+use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 use redlock_engine::voting::server_error;
 
-use crate::redlock::{MemberError, RunId};
+use crate::redlock::MemberError;
 use crate::time::UnixMicros;
-
-/// The command that keeps a connection when a member runs out of memory for its clients.
-///
-/// It excludes the operator's connections from Redis' eviction of clients.
-pub(super) fn no_evict() -> Cmd {
-    let mut command = redis::cmd("CLIENT");
-    command.arg("NO-EVICT").arg("ON");
-    command
-}
-
-/// The `run_id` in an `INFO` text.
-pub(super) fn run_id(info: &str) -> Option<RunId> {
-    identity(info, "run_id").map(RunId::from)
-}
 
 /// A field of an `INFO` text with 40 hexadecimal digits, such as `run_id`.
 ///
@@ -33,10 +19,16 @@ pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// `TIME`: seconds and microseconds, as text.
-pub(super) fn time(seconds: &Value, micros: &Value) -> Option<UnixMicros> {
-    let number = |value| text(value)?.parse::<i64>().ok();
-    Some(UnixMicros(number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)?))
+/// `TIME`: seconds and microseconds.
+pub(super) fn time(answer: &Value) -> Result<UnixMicros, MemberError> {
+    let (seconds, micros): (i64, i64) = read(answer)?;
+    let time = seconds.checked_mul(1_000_000).and_then(|time| time.checked_add(micros));
+    time.map(UnixMicros).ok_or_else(unexpected)
+}
+
+/// An answer of this type.
+pub(super) fn read<T: FromRedisValue>(answer: &Value) -> Result<T, MemberError> {
+    T::from_redis_value_ref(answer).map_err(|_| unexpected())
 }
 
 /// A string. It replaces bytes that are not UTF-8, because another client can have written them.
@@ -56,14 +48,10 @@ pub(super) fn unexpected() -> MemberError {
 pub(super) fn error(error: &RedisError) -> MemberError {
     match (error.kind(), error.code()) {
         (ErrorKind::Io, _) if error.is_timeout() => MemberError::TimedOut,
-        (ErrorKind::Io, _) => MemberError::Unreachable(io_text(error)),
+        (ErrorKind::Io, _) => MemberError::Unreachable("connection closed".to_owned()),
         (_, Some(code)) => server_error(format!("{code} {}", error.detail().unwrap_or_default()).as_bytes()),
         (_, None) => MemberError::Other(error.category().to_owned()),
     }
-}
-
-fn io_text(error: &RedisError) -> String {
-    if error.is_connection_refusal() { "connection refused" } else { "connection closed" }.to_owned()
 }
 
 #[cfg(test)]
@@ -74,14 +62,14 @@ mod tests {
     fn info_fields_are_matched_whole() {
         let (id, other) = ("0123456789abcdef0123456789abcdef01234567", "f".repeat(40));
         let info = format!("# Server\r\nredis_version:7.0.15\r\nrun_id:{id}\r\nother_run_id:{other}\r\n");
-        assert_eq!(run_id(&info), Some(RunId::from(id)));
+        assert_eq!(identity(&info, "run_id"), Some(id));
         assert_eq!(info_field(&info, "run"), None);
     }
 
     #[test]
     fn a_peer_chooses_no_text_of_an_error_and_no_identity() {
         for text in ["x".repeat(33_000), "run".to_owned(), "g".repeat(40), String::new()] {
-            assert_eq!(run_id(&format!("run_id:{text}\r\n")), None, "{text}");
+            assert_eq!(identity(&format!("run_id:{text}\r\n"), "run_id"), None, "{text}");
         }
         let answer = |line: &str| {
             let (code, detail) = line.split_once(' ').map_or((line, None), |(code, detail)| (code, Some(detail)));

@@ -129,7 +129,7 @@ impl AdminConnection {
         for user in users {
             pipeline.add_command(acl("GETUSER", user));
         }
-        if pipeline.is_empty() { Ok(Vec::new()) } else { self.ask_all(&pipeline).await }
+        self.ask_all(&pipeline).await
     }
 }
 
