@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::Value;
 use redlock_engine::voting::RESTORE_COUNTER;
-use serde_json::json;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::acl::EXTERNAL_RIGHTS;
 use super::{AdminConnection, RECORD_KEY, wire};
@@ -23,7 +23,7 @@ const LONGEST_NAME: usize = 63 + 1 + 253;
 const MOST_OTHERS: usize = 16;
 
 /// The claim of one operator for its quorum. A message has its durations in whole milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Claim {
     /// UID of the RedisQuorum.
     pub uid: String,
@@ -32,6 +32,7 @@ pub struct Claim {
     /// The addresses of its members, sorted, separated by spaces.
     pub list: String,
     /// The maximum time to live of its locks, for which its fences wait.
+    #[serde(serialize_with = "millis")]
     pub ttl: Duration,
     /// See [`crate::quorum::model::lists::Lists::record_epoch`].
     pub epoch: i64,
@@ -40,6 +41,7 @@ pub struct Claim {
     /// Generation of the specification that the claim is from.
     pub generation: i64,
     /// How long the claim is valid without a renewal.
+    #[serde(serialize_with = "millis")]
     pub lives: Duration,
     /// The claim was recorded on every external member.
     pub joined: bool,
@@ -69,14 +71,15 @@ pub struct OtherClaim {
     pub left: Duration,
 }
 
-/// The state of the record on one process, at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The state of the record on one process, at one moment, as `quorum.lua` returns it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct RecordState {
     /// The record contains the caller's claim. Every later operator has read it.
     pub kept: bool,
     /// An earlier claim of the caller's quorum with this list was recorded on every external member.
     pub stood: bool,
     /// The claims of other operators.
+    #[serde(deserialize_with = "others")]
     pub others: Vec<OtherClaim>,
     /// The epoch of the caller's quorum in the record. A vote with an earlier epoch is invalid.
     pub epoch: i64,
@@ -84,22 +87,21 @@ pub struct RecordState {
     pub since: i64,
 }
 
-/// The answer of `quorum.lua`. It has the claims of other operators by UID.
-#[derive(serde::Deserialize)]
-struct Answer {
-    kept: bool,
-    stood: bool,
-    others: BTreeMap<String, Other>,
-    epoch: i64,
-    since: i64,
+/// The request to `quorum.lua`.
+#[derive(Serialize)]
+struct Question<'a> {
+    #[serde(flatten)]
+    claim: &'a Claim,
+    write: bool,
 }
 
-#[derive(serde::Deserialize)]
+/// The claim of another operator in the answer. Its UID is the key, and its durations are in milliseconds.
+#[derive(Deserialize)]
 struct Other {
     name: String,
     list: String,
-    ttl: i64,
-    left: i64,
+    ttl: u64,
+    left: u64,
 }
 
 /// Reads the other claims and, with `write`, makes or renews the caller's claim in the same step.
@@ -109,27 +111,26 @@ struct Other {
 /// # Errors
 /// If there is no answer in time, or the record is unreadable.
 pub async fn read_record(admin: &mut AdminConnection, claim: &Claim, write: bool) -> Result<RecordState, MemberError> {
-    let question = json!({
-        "uid": claim.uid,
-        "write": write,
-        "name": claim.name,
-        "list": claim.list,
-        "ttl": millis(claim.ttl),
-        "epoch": claim.epoch,
-        "ended": claim.ended,
-        "generation": claim.generation,
-        "lives": millis(claim.lives),
-        "joined": claim.joined,
-    });
-    let answer = run_script(admin, include_str!("scripts/quorum.lua"), &[RECORD_KEY], &[&question.to_string()]).await?;
+    let question = serde_json::to_string(&Question { claim, write }).map_err(|_| wire::unexpected())?;
+    let answer = run_script(admin, include_str!("scripts/quorum.lua"), &[RECORD_KEY], &[&question]).await?;
     let answer = wire::text(&answer).ok_or_else(wire::unexpected)?;
-    let Answer { kept, stood, others, epoch, since } = serde_json::from_str(&answer).map_err(|_| wire::unexpected())?;
-    let others = others.into_iter().take(MOST_OTHERS).map(|(uid, Other { name, list, ttl, left })| {
-        let (name, list) = (plain(&name, LONGEST_NAME), plain(&list, LONGEST_LIST));
-        Some(OtherClaim { uid: plain(&uid, LONGEST_NAME), name, list, ttl: duration(ttl)?, left: duration(left)? })
+    serde_json::from_str(&answer).map_err(|_| wire::unexpected())
+}
+
+fn millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn others<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<OtherClaim>, D::Error> {
+    let others = BTreeMap::<String, Other>::deserialize(deserializer)?.into_iter().take(MOST_OTHERS);
+    let claims = others.map(|(uid, other)| OtherClaim {
+        uid: plain(&uid, LONGEST_NAME),
+        name: plain(&other.name, LONGEST_NAME),
+        list: plain(&other.list, LONGEST_LIST),
+        ttl: Duration::from_millis(other.ttl),
+        left: Duration::from_millis(other.left),
     });
-    let others = others.collect::<Option<_>>().ok_or_else(wire::unexpected)?;
-    Ok(RecordState { kept, stood, others, epoch, since })
+    Ok(claims.collect())
 }
 
 /// The beginning of a text from a master, without control characters.
@@ -146,8 +147,7 @@ fn plain(text: &str, longest: usize) -> String {
 /// If there is no answer in time.
 pub async fn raise_counter(admin: &mut AdminConnection, token: FencingToken) -> Result<FencingToken, MemberError> {
     let answer = run_script(admin, RESTORE_COUNTER, &[TOKEN_KEY], &[&token.get().to_string()]).await?;
-    let Value::Int(counter) = answer else { return Err(wire::unexpected()) };
-    FencingToken::new(counter).ok_or_else(wire::unexpected)
+    FencingToken::new(wire::read(&answer)?).ok_or_else(wire::unexpected)
 }
 
 /// The missing ACL rules of this connection's user for votes, such as `+set` or `~*`.
@@ -177,14 +177,6 @@ async fn run_script(
     pipeline.cmd("SCRIPT").arg("LOAD").arg(code);
     pipeline.cmd("EVALSHA").arg(redis::Script::new(code).get_hash()).arg(keys.len()).arg(keys).arg(arguments);
     admin.ask_all(&pipeline).await?.pop().ok_or_else(wire::unexpected)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn duration(millis: i64) -> Option<Duration> {
-    u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
 #[cfg(test)]
