@@ -98,7 +98,7 @@ impl KeyPrefix {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
-    passwords: Vec<PasswordHash>,
+    pub(super) passwords: Vec<PasswordHash>,
     /// Keys and channels.
     scope: String,
     open: &'static str,
@@ -209,25 +209,16 @@ impl UserRule {
         let rules = format!("{} reset {login} {} {commands}", self.name, self.scope);
         rules.split_whitespace().map(str::to_owned).collect()
     }
-
-    /// The arguments of the `ACL SETUSER` that replaces only the user's passwords.
-    pub fn set_passwords(&self) -> Vec<String> {
-        set_passwords(&self.name, &self.passwords)
-    }
 }
 
-/// The arguments of the `ACL SETUSER` that replaces the passwords of the operator's own user.
-pub fn set_operator_passwords(passwords: &[Secret]) -> Vec<String> {
-    set_passwords(OPERATOR_USER, &hashes(passwords))
-}
-
-fn set_passwords(user: &str, passwords: &[PasswordHash]) -> Vec<String> {
+/// The arguments of the `ACL SETUSER` that replaces only a user's passwords.
+pub(super) fn set_passwords(user: &str, passwords: &[PasswordHash]) -> Vec<String> {
     let rules = format!("{user} resetpass {}", password_rules(passwords));
     rules.split_whitespace().map(str::to_owned).collect()
 }
 
 /// The hashes in a fixed order, whichever password is in use.
-fn hashes(passwords: &[Secret]) -> Vec<PasswordHash> {
+pub(super) fn hashes(passwords: &[Secret]) -> Vec<PasswordHash> {
     let mut hashes: Vec<_> = passwords.iter().map(PasswordHash::of).collect();
     hashes.sort_by(|a, b| a.0.cmp(&b.0));
     hashes

@@ -207,7 +207,7 @@ impl AdminConnection {
     /// # Errors
     /// If there is no answer in time. Then it is unknown whether the users of this process are open.
     pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<GuardedOutcome, MemberError> {
-        let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, true)).collect();
+        let mut rules: Vec<Cmd> = users.iter().map(|user| acl("SETUSER", user.set_user(true))).collect();
         rules.extend(self.of_others(users).await?.iter().map(|user| kill(user)));
         self.guarded(epoch, rules).await
     }
@@ -281,10 +281,6 @@ fn acl(action: &str, arguments: impl ToRedisArgs) -> Cmd {
     let mut command = cmd("ACL");
     command.arg(action).arg(arguments);
     command
-}
-
-fn set_user(user: &UserRule, open: bool) -> Cmd {
-    acl("SETUSER", user.set_user(open))
 }
 
 /// Ends the operator's other connections to the member, with their pending requests.

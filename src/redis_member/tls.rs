@@ -103,7 +103,8 @@ impl Authorities {
         let (own, intermediates) =
             chain.split_first().ok_or(rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at));
-        self.verifier.verify_server_cert(own, intermediates, &server_name(name)?, &[], at)?;
+        let name = ServerName::try_from(name).map_err(|_| TlsError::Name(name.to_owned()))?;
+        self.verifier.verify_server_cert(own, intermediates, &name, &[], at)?;
         Ok(())
     }
 }
@@ -140,8 +141,4 @@ impl fmt::Display for Fingerprint {
 /// The code passes it everywhere, so that nothing depends on the default of the process.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
-}
-
-fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
-    ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))
 }

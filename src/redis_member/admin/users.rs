@@ -2,8 +2,8 @@
 
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::{AdminConnection, GuardedOutcome, acl, field, is_open, kill, kill_others, set_user};
-use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, set_operator_passwords};
+use super::{AdminConnection, GuardedOutcome, acl, field, is_open, kill, kill_others};
+use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, hashes, set_passwords};
 use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
 
@@ -68,7 +68,7 @@ impl AdminConnection {
         // A closed user takes memory, and space in the list of all users, until the process ends. So this deletes a removed user.
         let close = |user: &UserRule| match user.is_removed() {
             true => acl("DELUSER", user.name()),
-            false => set_user(user, false),
+            false => acl("SETUSER", user.set_user(false)),
         };
         let mut rules: Vec<Cmd> = users.iter().map(close).collect();
         let strangers = others.iter().filter(|name| users.iter().all(|user| user.name() != *name));
@@ -92,8 +92,8 @@ impl AdminConnection {
         users: &[UserRule],
         cut: bool,
     ) -> Result<GuardedOutcome, MemberError> {
-        let mut commands = vec![acl("SETUSER", set_operator_passwords(operator))];
-        commands.extend(users.iter().map(|user| acl("SETUSER", user.set_passwords())));
+        let mut commands = vec![acl("SETUSER", set_passwords(OPERATOR_USER, &hashes(operator)))];
+        commands.extend(users.iter().map(|user| acl("SETUSER", set_passwords(user.name(), &user.passwords))));
         if cut {
             commands.extend(users.iter().map(|user| kill(user.name())));
             commands.push(kill_others());
