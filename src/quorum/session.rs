@@ -26,10 +26,11 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use crate::redis_member::ActError;
 pub use agreement::SharedAgreement;
 pub(crate) use auth_reader::{auth_of, authorities_of, records_loss};
 pub use clock::ClockGuard;
-pub use link::{ActError, AdminSession, Credentials, LinkState, MemberLink};
+pub use link::{AdminSession, Credentials, LinkState, MemberLink};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};

@@ -20,7 +20,7 @@ use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY, U
 use crate::time::Clock;
 use exchange::exchange;
 
-pub use load::{Keyspace, Load, ScriptKill};
+pub use load::{Keyspace, Load};
 pub use observation::Observation;
 pub use users::Users;
 
@@ -43,15 +43,27 @@ pub struct AdminConnection {
     broken: bool,
 }
 
-/// The outcome of commands that the operator's epoch guards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GuardedOutcome {
-    /// Done. If the commands closed users or raised the epoch, the operator's other connections to the member ended.
-    Done,
-    /// The member has another epoch, so nothing was changed.
-    EpochMoved,
-    /// Another replica raised the epoch to this higher one, so the caller is not the leader.
-    AlreadyHigher(i64),
+/// Why a change of a member failed. In every case the next decision starts from a new observation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ActError {
+    /// The member has no address.
+    #[error("the member has no address")]
+    NoAddress,
+    /// Another process answers. It was not changed.
+    #[error("another process answers")]
+    OtherProcess,
+    /// The process does not obey the epoch of this leader, so nothing was changed. Another leader has raised its own.
+    #[error("another operator leads")]
+    Deposed,
+    /// The process already obeys a higher epoch than that of this leader.
+    #[error("the member obeys a later operator epoch, {0}")]
+    Outdated(i64),
+    /// The process must not vote in its current state.
+    #[error("the process must not vote: {0}")]
+    Unfit(&'static str),
+    /// The member failed.
+    #[error(transparent)]
+    Member(#[from] MemberError),
 }
 
 impl AdminConnection {
@@ -111,14 +123,6 @@ impl AdminConnection {
         self.certificate
     }
 
-    /// Sends PING, and waits for the answer.
-    ///
-    /// # Errors
-    /// If there is no answer in time. `Busy` and `Loading` mean that the process is alive.
-    pub async fn ping(&mut self) -> Result<(), MemberError> {
-        self.ask(&cmd("PING")).await.map(drop)
-    }
-
     /// Resolves when the connection has ended, because the process or the network failed.
     pub async fn disconnected(&mut self) {
         // Redis sends nothing without a request, so an unexpected byte also ends the connection.
@@ -169,17 +173,17 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time. Then it is unknown whether the epoch was raised.
-    pub async fn raise_epoch(&mut self, epoch: i64) -> Result<GuardedOutcome, MemberError> {
+    pub async fn raise_epoch(&mut self, epoch: i64) -> Result<(), ActError> {
         loop {
             if let Some(higher) = self.watch_epoch().await?.filter(|current| *current > epoch) {
                 self.ask(&cmd("UNWATCH")).await?;
-                return Ok(GuardedOutcome::AlreadyHigher(higher));
+                return Err(ActError::Outdated(higher));
             }
             let mut set = cmd("SET");
             set.arg(EPOCH_KEY).arg(epoch);
             // Otherwise another leader changed the epoch in between, so read it again.
             if self.transaction(vec![set, kill_others()]).await? {
-                return Ok(GuardedOutcome::Done);
+                return Ok(());
             }
         }
     }
@@ -206,7 +210,7 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time. Then it is unknown whether the users of this process are open.
-    pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<GuardedOutcome, MemberError> {
+    pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         let mut rules: Vec<Cmd> = users.iter().map(|user| acl("SETUSER", user.set_user(true))).collect();
         rules.extend(self.of_others(users).await?.iter().map(|user| kill(user)));
         self.guarded(epoch, rules).await
@@ -218,17 +222,17 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time. Then it is unknown whether the users are closed.
-    pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<GuardedOutcome, MemberError> {
+    pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         self.close_all(epoch, users, &[]).await
     }
 
     /// Executes the commands only if the member has this epoch.
-    async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<GuardedOutcome, MemberError> {
+    async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<(), ActError> {
         if self.watch_epoch().await? != Some(epoch) {
             self.ask(&cmd("UNWATCH")).await?;
-            return Ok(GuardedOutcome::EpochMoved);
+            return Err(ActError::Deposed);
         }
-        Ok(if self.transaction(commands).await? { GuardedOutcome::Done } else { GuardedOutcome::EpochMoved })
+        if self.transaction(commands).await? { Ok(()) } else { Err(ActError::Deposed) }
     }
 
     async fn watch_epoch(&mut self) -> Result<Option<i64>, MemberError> {

@@ -2,9 +2,7 @@ use crate::quorum::{LEADER, Quorum};
 use crate::server::{PREFIX, Server, client, locker, probe};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER};
-use redlock_operator::redis_member::{
-    AdminConnection, Endpoint, GuardedOutcome, Link, RedisMember, ScriptKill, Secret,
-};
+use redlock_operator::redis_member::{AdminConnection, Endpoint, Link, RedisMember, Secret};
 use redlock_operator::redlock::{LockMember, MemberError};
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
@@ -195,10 +193,10 @@ async fn users_reach_only_what_they_need() {
     assert_eq!(code(&mut connection, "PING").await, "OK");
     assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM", "every member starts closed");
     let mut admin = server.admin().await;
-    assert_eq!(admin.open(LEADER, &[probe()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[probe()]).await, Ok(()));
     assert_eq!(code(&mut connection, "ECHO votes").await, "OK");
     assert_eq!(code(&mut connection, "GET k").await, "NOPERM");
-    assert_eq!(admin.close(LEADER, &[probe()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.close(LEADER, &[probe()]).await, Ok(()));
     assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM");
     let url = format!("redis://{}/", server.address());
     let mut nobody = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
@@ -210,19 +208,22 @@ async fn a_script_that_never_ends_is_ended() {
     let quorum = Quorum::of(1).await;
     let mut foreign = quorum.servers[0].connect_as(client().name()).await;
     let mut admin = quorum.servers[0].admin().await;
-    assert_eq!(admin.script_kill().await, Ok(ScriptKill::NotBusy));
+    assert_eq!(admin.script_kill().await, Err(MemberError::Other("NOTBUSY".to_owned())));
     let endless = tokio::spawn(async move {
         let mut eval = redis::cmd("EVAL");
         eval.arg("while true do end").arg(0);
         eval.query_async::<redis::Value>(&mut foreign).await
     });
-    crate::server::wait_until("the member is busy", async || admin.ping().await == Err(MemberError::Busy)).await;
+    crate::server::wait_until("the member is busy", async || {
+        admin.observe(&[]).await.map(drop) == Err(MemberError::Busy)
+    })
+    .await;
     let endpoint = crate::server::endpoint(&quorum.servers[0].address(), OPERATOR_USER);
     let clock = Arc::new(SystemClock);
     let killed = AdminConnection::kill_busy_script(&endpoint, clock, Duration::from_secs(5)).await;
-    assert_eq!(killed, Ok(ScriptKill::Killed));
+    assert_eq!(killed, Ok(()));
     assert!(endless.await.unwrap().is_err());
-    assert_eq!(admin.ping().await, Ok(()));
+    assert_eq!(admin.observe(&[]).await.map(drop), Ok(()));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 use crate::quorum::{LEADER, Quorum, connected, fresh_value, member, open};
 use crate::server::{Server, USERS, client, locker};
 use redlock_operator::redis_member::acl::UserRule;
-use redlock_operator::redis_member::{GuardedOutcome, Link};
+use redlock_operator::redis_member::{ActError, Link};
 use redlock_operator::redlock::{Acquire, Command, LockMember, MemberError, MemberFailure, Reply};
 use std::time::Duration;
 
@@ -63,15 +63,15 @@ async fn a_restarted_process_is_fenced_and_its_votes_do_not_return() {
 async fn opening_never_reaches_a_process_that_came_after_the_check() {
     let mut server = Server::start().await;
     let mut admin = server.admin().await;
-    assert_eq!(admin.raise_epoch(LEADER).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.raise_epoch(LEADER).await, Ok(()));
     let checked = admin.run_id().clone();
     server.restart().await;
     let opened = admin.open(LEADER, &[locker()]).await;
-    assert!(matches!(opened, Err(MemberError::Unreachable(_))), "{opened:?}");
+    assert!(matches!(opened, Err(ActError::Member(MemberError::Unreachable(_)))), "{opened:?}");
     tokio::time::timeout(Duration::from_secs(5), admin.disconnected())
         .await
         .expect("the connection did not report its end");
-    assert!(matches!(admin.ping().await, Err(MemberError::Unreachable(_))));
+    assert!(matches!(admin.observe(&[]).await, Err(MemberError::Unreachable(_))));
     let mut admin = server.admin().await;
     assert_ne!(*admin.run_id(), checked);
     let observed = admin.observe(&[locker().name()]).await.unwrap();
@@ -84,27 +84,27 @@ async fn an_operator_with_an_older_epoch_can_neither_open_nor_close() {
     let users = [locker(), client()];
     let names = [users[0].name(), users[1].name()];
     let mut old = server.admin().await;
-    assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::Done));
+    assert_eq!(old.raise_epoch(4).await, Ok(()));
     let mut new = server.admin().await;
-    assert_eq!(new.raise_epoch(5).await, Ok(GuardedOutcome::Done));
+    assert_eq!(new.raise_epoch(5).await, Ok(()));
     // The new leader closed the old leader's connection. A new connection of the old leader has no effect.
-    assert!(old.ping().await.is_err());
+    assert!(old.observe(&[]).await.is_err());
     let mut old = server.admin().await;
-    assert_eq!(old.open(4, &users).await, Ok(GuardedOutcome::EpochMoved));
-    assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::AlreadyHigher(5)));
+    assert_eq!(old.open(4, &users).await, Err(ActError::Deposed));
+    assert_eq!(old.raise_epoch(4).await, Err(ActError::Outdated(5)));
     assert!(new.observe(&names).await.unwrap().open_users.is_empty());
-    assert_eq!(new.open(5, &users).await, Ok(GuardedOutcome::Done));
-    assert_eq!(old.close(4, &users).await, Ok(GuardedOutcome::EpochMoved));
+    assert_eq!(new.open(5, &users).await, Ok(()));
+    assert_eq!(old.close(4, &users).await, Err(ActError::Deposed));
     assert_eq!(new.observe(&names).await.unwrap().open_users, names);
     // The leader can raise its own epoch again.
-    assert_eq!(new.raise_epoch(5).await, Ok(GuardedOutcome::Done));
+    assert_eq!(new.raise_epoch(5).await, Ok(()));
 }
 
 #[tokio::test]
 async fn nothing_is_opened_before_an_epoch_was_raised() {
     let server = Server::start().await;
     let mut admin = server.admin().await;
-    assert_eq!(admin.open(0, &[locker()]).await, Ok(GuardedOutcome::EpochMoved));
+    assert_eq!(admin.open(0, &[locker()]).await, Err(ActError::Deposed));
     assert!(admin.observe(&[locker().name()]).await.unwrap().open_users.is_empty());
 }
 
@@ -115,14 +115,14 @@ async fn closing_acts_on_open_connections_at_once() {
     quorum.granted("k", &value).await;
     let mut other = quorum.servers[0].admin().await;
     let mut admin = quorum.servers[0].admin().await;
-    assert_eq!(admin.close(LEADER, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
-    assert!(other.ping().await.is_err(), "the operator's other connection must end");
-    assert!(admin.ping().await.is_ok());
+    assert_eq!(admin.close(LEADER, &[locker(), client()]).await, Ok(()));
+    assert!(other.observe(&[]).await.is_err(), "the operator's other connection must end");
+    assert!(admin.observe(&[]).await.is_ok());
     let outcome = quorum.acquire("k2", &fresh_value()).await;
     let fenced = ("m0".into(), MemberFailure::Member(MemberError::Fenced));
     assert_eq!(outcome, Acquire::NoQuorum { failures: vec![fenced] });
     // The voter needs no new connection after the process is opened again.
-    assert_eq!(admin.open(LEADER, &[locker()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[locker()]).await, Ok(()));
     assert_eq!(quorum.release("k", &value).await, 1);
     quorum.is_empty().await;
 }
@@ -136,8 +136,8 @@ async fn a_connection_that_missed_a_deadline_is_not_used_again() {
         redlock_operator::redis_member::AdminConnection::connect(&endpoint, clock, Duration::from_millis(300));
     let mut admin = connecting.await.unwrap();
     server.freeze();
-    assert_eq!(admin.raise_epoch(1).await, Err(MemberError::TimedOut));
+    assert_eq!(admin.raise_epoch(1).await, Err(ActError::Member(MemberError::TimedOut)));
     server.thaw();
     let refused = admin.open(1, &[locker()]).await;
-    assert!(matches!(refused, Err(MemberError::Unreachable(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ActError::Member(MemberError::Unreachable(_)))), "{refused:?}");
 }

@@ -3,8 +3,8 @@
 use crate::quorum::{LEADER, open};
 use crate::server::{PREFIX, Server, USERS, client, locker};
 use redis::aio::MultiplexedConnection;
+use redlock_operator::redis_member::Secret;
 use redlock_operator::redis_member::acl::{KeyPrefix, UserRule};
-use redlock_operator::redis_member::{GuardedOutcome, Secret};
 
 /// Another client with the same name and another key prefix.
 fn another() -> UserRule {
@@ -28,13 +28,13 @@ async fn whoever_had_a_users_name_before_is_cut() {
     assert!(set(&mut before, PREFIX).await.is_ok());
     let mut admin = server.admin().await;
     // Opening the same client again keeps its connection.
-    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(()));
     let both = client().accepting(&[crate::server::password(), Secret::new("another")]);
-    assert_eq!(admin.open(LEADER, &[both]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[both]).await, Ok(()));
     assert!(set(&mut before, PREFIX).await.is_ok());
-    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(()));
 
-    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(()));
     let error = set(&mut before, "other/").await.unwrap_err();
     assert!(error.is_io_error(), "its connection must end: {error}");
     assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none(), "the old password must fail");
@@ -51,7 +51,7 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     let mut locking = server.connect_as(locker().name()).await;
     let mut admin = server.admin().await;
     let removed = [UserRule::removed(client().name())];
-    assert_eq!(admin.close(LEADER, &removed).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.close(LEADER, &removed).await, Ok(()));
     assert!(set(&mut before, PREFIX).await.unwrap_err().is_io_error());
     assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none());
     assert!(connect(&server, "anything").await.is_none());
@@ -62,6 +62,6 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
         "the member must forget the user"
     );
     // A new client gets the same name.
-    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(()));
     assert!(set(&mut connect(&server, "another").await.unwrap(), "other/").await.is_ok());
 }

@@ -7,7 +7,6 @@ use redlock_operator::api::RedisQuorum;
 use redlock_operator::quorum::model::auth::Auth;
 use redlock_operator::quorum::model::build::{Transport, client_secret};
 use redlock_operator::quorum::model::plan::validate;
-use redlock_operator::redis_member::GuardedOutcome;
 use redlock_operator::redlock::{LockValue, Nonce, TOKEN_KEY};
 use redlock_operator::time::{Clock, SystemClock};
 use serde_json::json;
@@ -38,7 +37,7 @@ fn urls(user: &str, servers: &[Server]) -> String {
 
 async fn reading(quorum: &Quorum) -> Reader {
     for server in &quorum.servers {
-        assert_eq!(server.admin().await.open(LEADER, &[reader()]).await, Ok(GuardedOutcome::Done));
+        assert_eq!(server.admin().await.open(LEADER, &[reader()]).await, Ok(()));
     }
     let secret = secret(reader().name(), &quorum.servers);
     Reader::from_secret(&secret).unwrap().connect().await.unwrap()
@@ -192,7 +191,7 @@ async fn a_reader_needs_both_lists_while_the_members_change() {
     // With the joining members a majority of five has the key without two of the former three.
     for server in &joining {
         crate::quorum::open(server).await;
-        assert_eq!(server.admin().await.open(LEADER, &[crate::server::reader()]).await, Ok(GuardedOutcome::Done));
+        assert_eq!(server.admin().await.open(LEADER, &[crate::server::reader()]).await, Ok(()));
         let mut locker = server.connect_as(crate::server::locker().name()).await;
         let mut set = redis::cmd("SET");
         set.arg(&key).arg(value.expose()).arg("PX").arg(20_000).exec_async(&mut locker).await.unwrap();

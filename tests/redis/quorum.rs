@@ -2,7 +2,7 @@
 
 use crate::server::{Server, USERS, client, endpoint, locker, wait_until};
 use redlock_operator::redis_member::acl::UserRule;
-use redlock_operator::redis_member::{GuardedOutcome, Link, RedisMember};
+use redlock_operator::redis_member::{Link, RedisMember};
 use redlock_operator::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, Grant, LockKey, LockValue, Nonce, Redlock, RunId, Settings,
     ValueSigner,
@@ -35,8 +35,8 @@ pub(crate) fn request(key: &str, value: &LockValue) -> AcquireRequest {
 /// Returns its run ID.
 pub(crate) async fn open(server: &Server) -> RunId {
     let mut admin = server.admin().await;
-    assert_eq!(admin.raise_epoch(LEADER).await, Ok(GuardedOutcome::Done));
-    assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.raise_epoch(LEADER).await, Ok(()));
+    assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(()));
     admin.run_id().clone()
 }
 

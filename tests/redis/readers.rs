@@ -4,13 +4,13 @@ use crate::quorum::{LEADER, Quorum, TTL, fresh_value};
 use crate::server::{PREFIX, Server, USERS, client, locker, password, reader};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{OPERATOR_USER, UserRule};
-use redlock_operator::redis_member::{EPOCH_KEY, GuardedOutcome, Secret};
+use redlock_operator::redis_member::{EPOCH_KEY, Secret};
 use redlock_operator::redlock::TOKEN_KEY;
 
 /// Opens the reader on the server, and connects it.
 async fn looking(server: &Server) -> MultiplexedConnection {
     let mut admin = server.admin().await;
-    assert_eq!(admin.open(LEADER, &[reader()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[reader()]).await, Ok(()));
     server.connect_as(reader().name()).await
 }
 
@@ -88,7 +88,7 @@ async fn a_reader_stays_through_epochs_of_operators_and_members() {
     quorum.granted(&own, &value).await;
     let mut connection = looking(&quorum.servers[0]).await;
     let mut admin = quorum.servers[0].admin().await;
-    assert_eq!(admin.raise_epoch(LEADER + 1).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.raise_epoch(LEADER + 1).await, Ok(()));
     assert_eq!(
         send(&mut connection, &format!("GET {own}")).await,
         value.expose(),
@@ -96,18 +96,18 @@ async fn a_reader_stays_through_epochs_of_operators_and_members() {
     );
     // At a change of the members the operator opens the users of the next epoch, and closes those of this one.
     let next = [UserRule::locker(USERS + 1, &password())];
-    assert_eq!(admin.open(LEADER + 1, &next).await, Ok(GuardedOutcome::Done));
-    assert_eq!(admin.close(LEADER + 1, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER + 1, &next).await, Ok(()));
+    assert_eq!(admin.close(LEADER + 1, &[locker(), client()]).await, Ok(()));
     assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "a new epoch closed the connection");
     let names = [locker().name().to_owned(), client().name().to_owned(), reader().name().to_owned()];
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(admin.observe(&names).await.unwrap().open_users, [reader().name()]);
     assert_eq!(admin.users().await.unwrap().highest_epoch(), Some(USERS + 1), "a reader has no epoch");
     // The operator closes and opens the reader with the member, because the member can have lost locks.
-    assert_eq!(admin.close(LEADER + 1, &[reader()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.close(LEADER + 1, &[reader()]).await, Ok(()));
     assert_eq!(send(&mut connection, &format!("GET {own}")).await, "NOPERM");
     assert_eq!(send(&mut connection, "PING").await, "PONG");
-    assert_eq!(admin.open(LEADER + 1, &[reader()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER + 1, &[reader()]).await, Ok(()));
     assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose());
 }
 
@@ -119,7 +119,7 @@ async fn a_reader_is_cut_when_its_client_goes_or_may_write() {
     let mut connection = looking(server).await;
     assert_eq!(send(&mut connection, &own).await, "nil");
     let mut admin = server.admin().await;
-    assert_eq!(admin.close(LEADER, &[UserRule::removed(reader().name())]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.close(LEADER, &[UserRule::removed(reader().name())]).await, Ok(()));
     assert_eq!(send(&mut connection, &own).await, "cut");
     let url = format!("redis://{}:{}@{}/", reader().name(), password().expose().replace(' ', "%20"), server.address());
     assert!(redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.is_err());
@@ -138,13 +138,13 @@ async fn a_reader_goes_on_while_passwords_are_rotated() {
     let both = [password(), new.clone()];
     let mut admin = server.admin().await;
     let changed = admin.set_passwords(LEADER, &both, &[reader().accepting(&both)], false).await;
-    assert_eq!(changed, Ok(GuardedOutcome::Done));
+    assert_eq!(changed, Ok(()));
     assert_eq!(send(&mut connection, &own).await, "nil", "the old password");
     let url = format!("redis://{}:new@{}/", reader().name(), server.address());
     let mut newer = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
     assert_eq!(send(&mut newer, &own).await, "nil", "the new password");
     // A new leader that opens users during the rotation closes no connection.
-    assert_eq!(admin.open(LEADER, &[reader().accepting(&both)]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[reader().accepting(&both)]).await, Ok(()));
     for connection in [&mut connection, &mut newer] {
         assert_eq!(send(connection, &own).await, "nil");
     }

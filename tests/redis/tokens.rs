@@ -2,7 +2,6 @@ use crate::quorum::{LEADER, Quorum, TTL, connected, fresh_value, request, settin
 use crate::server::{client, locker};
 use redlock_operator::quorum::model::counters::behind;
 use redlock_operator::quorum::model::lists::meets_every_majority;
-use redlock_operator::redis_member::GuardedOutcome;
 use redlock_operator::redlock::{
     Acquire, Extend, ExtendRequest, FencingToken, MemberError, MemberFailure, Redlock, restored,
 };
@@ -26,10 +25,10 @@ async fn tokens_rise_through_frozen_members_and_the_loss_of_one() {
                 highest = highest.max(server.admin().await.observe(&[]).await.unwrap().counter.unwrap());
             }
             let mut admin = quorum.servers[0].admin().await;
-            assert_eq!(admin.raise_epoch(LEADER).await, Ok(GuardedOutcome::Done));
+            assert_eq!(admin.raise_epoch(LEADER).await, Ok(()));
             assert_eq!(admin.restore_counter(highest).await, Ok(highest));
             assert_eq!(admin.restore_counter(FencingToken::ZERO).await, Ok(highest), "the counter must not fall");
-            assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
+            assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(()));
             quorum.electors[0].admitted = Some(admin.run_id().clone());
             connected(&quorum.members[0]).await;
         }
@@ -125,9 +124,9 @@ async fn restart(quorum: &mut Quorum, server: usize, floor: FencingToken) {
         quorum.servers[member].admin().await.restore_counter(highest).await.unwrap();
     }
     let mut admin = quorum.servers[server].admin().await;
-    assert_eq!(admin.raise_epoch(LEADER).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.raise_epoch(LEADER).await, Ok(()));
     admin.restore_counter(number).await.unwrap();
-    assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(()));
     quorum.electors[server].admitted = Some(admin.run_id().clone());
     connected(&quorum.members[server]).await;
 }

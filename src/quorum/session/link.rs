@@ -27,7 +27,7 @@ use crate::redis_member::{Endpoint, Machine, Observation, RedisMember, Secret};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
 
-pub use admin::{ActError, AdminSession};
+pub use admin::AdminSession;
 pub use external_link::Credentials;
 pub use state::LinkState;
 pub(super) use target::Access;

@@ -39,15 +39,6 @@ impl Load {
     }
 }
 
-/// The outcome of `SCRIPT KILL`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScriptKill {
-    /// A script was ended.
-    Killed,
-    /// No script was running.
-    NotBusy,
-}
-
 /// The keys of a member, from `INFO keyspace`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keyspace {
@@ -78,25 +69,21 @@ impl AdminConnection {
     /// It opens a separate connection, because a busy process does not return its identity.
     ///
     /// # Errors
-    /// If there is no connection or no answer in time, or the script wrote data and cannot be ended (`UNKILLABLE`).
+    /// As [`AdminConnection::script_kill`], and if there is no connection.
     pub async fn kill_busy_script(
         endpoint: &Endpoint,
         machine: impl Into<Machine>,
         deadline: Duration,
-    ) -> Result<ScriptKill, MemberError> {
+    ) -> Result<(), MemberError> {
         Self::open_connection(endpoint, machine.into(), deadline).await?.script_kill().await
     }
 
     /// Ends a running script.
     ///
     /// # Errors
-    /// If there is no answer in time, or the script wrote data and cannot be ended (`UNKILLABLE`).
-    pub async fn script_kill(&mut self) -> Result<ScriptKill, MemberError> {
-        match self.ask(cmd("SCRIPT").arg("KILL")).await {
-            Ok(_) => Ok(ScriptKill::Killed),
-            Err(MemberError::Other(code)) if code == "NOTBUSY" => Ok(ScriptKill::NotBusy),
-            Err(error) => Err(error),
-        }
+    /// If there is no answer in time, if no script runs (`NOTBUSY`), or if the script wrote data and cannot be ended (`UNKILLABLE`).
+    pub async fn script_kill(&mut self) -> Result<(), MemberError> {
+        self.ask(cmd("SCRIPT").arg("KILL")).await.map(drop)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::{AdminConnection, GuardedOutcome, acl, field, is_open, kill, kill_others};
+use super::{ActError, AdminConnection, acl, field, is_open, kill, kill_others};
 use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, hashes, set_passwords};
 use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
@@ -59,12 +59,7 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time. Then it is unknown whether the users are closed.
-    pub async fn close_all(
-        &mut self,
-        epoch: i64,
-        users: &[UserRule],
-        others: &[String],
-    ) -> Result<GuardedOutcome, MemberError> {
+    pub async fn close_all(&mut self, epoch: i64, users: &[UserRule], others: &[String]) -> Result<(), ActError> {
         // A closed user takes memory, and space in the list of all users, until the process ends. So this deletes a removed user.
         let close = |user: &UserRule| match user.is_removed() {
             true => acl("DELUSER", user.name()),
@@ -91,7 +86,7 @@ impl AdminConnection {
         operator: &[Secret],
         users: &[UserRule],
         cut: bool,
-    ) -> Result<GuardedOutcome, MemberError> {
+    ) -> Result<(), ActError> {
         let mut commands = vec![acl("SETUSER", set_passwords(OPERATOR_USER, &hashes(operator)))];
         commands.extend(users.iter().map(|user| acl("SETUSER", set_passwords(user.name(), &user.passwords))));
         if cut {

@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redlock_operator::{
     quorum::model::auth::Auth,
     redis_member::{
-        AdminConnection, Endpoint, GuardedOutcome,
+        AdminConnection, Endpoint,
         acl::{KeyPrefix, OPERATOR_USER, UserRule, users_acl},
     },
     redlock::RunId,
@@ -69,8 +69,8 @@ impl Server {
             }
         };
         let mut connection = tokio::time::timeout(START_LIMIT, opened).await.context("redis-server is silent")??;
-        ensure!(connection.raise_epoch(1).await? == GuardedOutcome::Done, "another epoch");
-        ensure!(connection.open(1, &users).await? == GuardedOutcome::Done, "not opened");
+        connection.raise_epoch(1).await?;
+        connection.open(1, &users).await?;
         let url = format!("redis://{outside}:{}@{address}/", password.expose());
         let client = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         Ok(Self { process, directory, client, run_id: connection.run_id().clone() })

@@ -6,8 +6,7 @@ use super::Config;
 use machine::{World, password};
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, UserRule};
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Guard, GuardedOutcome, Keyspace, Link, RedisMember, ScriptKill, Secret, raise_counter,
-    read_record,
+    ActError, AdminConnection, Claim, Guard, Keyspace, Link, RedisMember, Secret, raise_counter, read_record,
 };
 use redlock_operator::redlock::{
     Command, FencingToken, KeyState, LockMember, LockValue, MemberError, Reply, RunId, StoredValue,
@@ -29,8 +28,8 @@ fn value(text: &str) -> LockValue {
 
 async fn open(world: &World) -> RunId {
     let mut admin = world.admin().await.unwrap();
-    assert_eq!(admin.raise_epoch(EPOCH).await, Ok(GuardedOutcome::Done));
-    assert_eq!(admin.open(EPOCH, &[locker()]).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.raise_epoch(EPOCH).await, Ok(()));
+    assert_eq!(admin.open(EPOCH, &[locker()]).await, Ok(()));
     admin.run_id().clone()
 }
 
@@ -117,7 +116,7 @@ async fn restarts() {
     let mut admin = world.admin().await.unwrap();
     world.restart();
     admin.disconnected().await;
-    assert!(matches!(admin.open(EPOCH, &[locker()]).await, Err(MemberError::Unreachable(_))));
+    assert!(matches!(admin.open(EPOCH, &[locker()]).await, Err(ActError::Member(MemberError::Unreachable(_)))));
     linked(&member, |link| *link == Link::Unidentified(MemberError::Fenced)).await;
     assert_eq!(member.send(vec![acquire("k", "v")]).await, Err(MemberError::Fenced));
     let mut admin = world.admin().await.unwrap();
@@ -139,16 +138,16 @@ async fn leads() {
     let users = [locker(), client];
     let names = [users[0].name(), users[1].name()];
     let mut old = world.admin().await.unwrap();
-    assert_eq!(old.open(0, &users).await, Ok(GuardedOutcome::EpochMoved));
-    assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::Done));
+    assert_eq!(old.open(0, &users).await, Err(ActError::Deposed));
+    assert_eq!(old.raise_epoch(4).await, Ok(()));
     let mut new = world.admin().await.unwrap();
-    assert_eq!(new.raise_epoch(5).await, Ok(GuardedOutcome::Done));
-    assert!(old.ping().await.is_err(), "the new leader has cut it");
+    assert_eq!(new.raise_epoch(5).await, Ok(()));
+    assert!(old.observe(&[]).await.is_err(), "the new leader has cut it");
     let mut old = world.admin().await.unwrap();
-    assert_eq!(old.raise_epoch(4).await, Ok(GuardedOutcome::AlreadyHigher(5)));
-    assert_eq!(old.open(4, &users).await, Ok(GuardedOutcome::EpochMoved));
-    assert_eq!(new.open(5, &users).await, Ok(GuardedOutcome::Done));
-    assert_eq!(old.close(4, &users).await, Ok(GuardedOutcome::EpochMoved));
+    assert_eq!(old.raise_epoch(4).await, Err(ActError::Outdated(5)));
+    assert_eq!(old.open(4, &users).await, Err(ActError::Deposed));
+    assert_eq!(new.open(5, &users).await, Ok(()));
+    assert_eq!(old.close(4, &users).await, Err(ActError::Deposed));
     let observed = new.observe(&names).await.unwrap();
     assert_eq!(observed.open_users, names);
     assert!(observed.is_master && !observed.append_only, "{observed:?}");
@@ -159,9 +158,9 @@ async fn leads() {
     let observed = new.observe(&[]).await.unwrap();
     let keyspace = Keyspace { keys: 3, expires: 1, average_ttl: TTL };
     assert_eq!((observed.keyspace, observed.endless_keys()), (keyspace, 0));
-    assert_eq!(new.close(5, &users).await, Ok(GuardedOutcome::Done));
+    assert_eq!(new.close(5, &users).await, Ok(()));
     assert_eq!(*member.send(vec![acquire("l", "v")]).await.unwrap().replies, [Reply::Failed(MemberError::Fenced)]);
-    assert!(old.ping().await.is_err(), "closing cuts the operator's other connections");
+    assert!(old.observe(&[]).await.is_err(), "closing cuts the operator's other connections");
     new.reload_certificate("/tls/tls.crt", "/tls/tls.key").await.unwrap();
     assert!(!world.user(OPERATOR_USER).contains("config"), "the operator removes this right");
     world.is_modelled();
@@ -189,13 +188,13 @@ async fn rotates() {
     let both = [password(), new.clone()];
     let mut admin = world.admin().await.unwrap();
     let users = [locker().accepting(&both)];
-    assert_eq!(admin.set_passwords(2, &both, &users, true).await, Ok(GuardedOutcome::EpochMoved));
-    assert_eq!(admin.set_passwords(EPOCH, &both, &users, false).await, Ok(GuardedOutcome::Done));
+    assert_eq!(admin.set_passwords(2, &both, &users, true).await, Err(ActError::Deposed));
+    assert_eq!(admin.set_passwords(EPOCH, &both, &users, false).await, Ok(()));
     assert_eq!(one(&member, Command::Release { key: "k".into(), value: value("v") }).await, Reply::Done(true));
     let mut admin = world.admin_with(OPERATOR_USER, &new).await.unwrap();
     let users = [locker().accepting(std::slice::from_ref(&new))];
     let changed = admin.set_passwords(EPOCH, std::slice::from_ref(&new), &users, true).await;
-    assert_eq!(changed, Ok(GuardedOutcome::Done));
+    assert_eq!(changed, Ok(()));
     for user in [OPERATOR_USER, locker().name()] {
         assert_eq!(world.admin_with(user, &password()).await.map(drop), Err(MemberError::Refused), "{user}");
     }
@@ -223,7 +222,7 @@ async fn freezes() {
     let mut admin = Box::pin(world.admin());
     assert!(tokio::time::timeout(Duration::from_secs(1), &mut admin).await.is_err());
     world.thaw();
-    admin.await.unwrap().ping().await.unwrap();
+    admin.await.unwrap().observe(&[]).await.unwrap();
     linked(&member, |link| matches!(link, Link::Open(_))).await;
     assert!(world.locks().is_empty(), "both commands were executed in their order: {:?}", world.locks());
     assert_eq!(world.counter(), Some("1".to_owned()));
@@ -237,13 +236,13 @@ async fn a_busy_member_is_freed() {
 async fn frees() {
     let world = World::new();
     let mut admin = world.admin().await.unwrap();
-    assert_eq!(admin.script_kill().await, Ok(ScriptKill::NotBusy));
+    assert_eq!(admin.script_kill().await, Err(MemberError::Other("NOTBUSY".to_owned())));
     world.set_busy(false);
-    assert_eq!(admin.ping().await, Err(MemberError::Busy));
+    assert_eq!(admin.observe(&[]).await.map(drop), Err(MemberError::Busy));
     let endpoint = world.endpoint(OPERATOR_USER, &password());
     let killed = AdminConnection::kill_busy_script(&endpoint, world.machine(), Duration::from_secs(5)).await;
-    assert_eq!(killed, Ok(ScriptKill::Killed));
-    assert_eq!(admin.ping().await, Ok(()));
+    assert_eq!(killed, Ok(()));
+    assert_eq!(admin.observe(&[]).await.map(drop), Ok(()));
     world.set_busy(true);
     assert!(matches!(admin.script_kill().await, Err(MemberError::Other(code)) if code == "UNKILLABLE"));
 }

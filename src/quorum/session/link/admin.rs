@@ -5,31 +5,8 @@ use tokio::sync::MutexGuard;
 use super::MemberLink;
 use super::external_link::read_record;
 use crate::redis_member::acl::UserRule;
-use crate::redis_member::{AdminConnection, Fingerprint, GuardedOutcome, Observation, Secret, raise_counter};
+use crate::redis_member::{ActError, AdminConnection, Fingerprint, Observation, Secret, raise_counter};
 use crate::redlock::{FencingToken, MemberError, RunId};
-
-/// Why a change of a member failed. In every case the next decision starts from a new observation.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ActError {
-    /// The member has no address.
-    #[error("the member has no address")]
-    NoAddress,
-    /// Another process answers. It was not changed.
-    #[error("another process answers")]
-    OtherProcess,
-    /// Another leader has raised its epoch, so this one no longer leads.
-    #[error("another operator leads")]
-    Deposed,
-    /// The process already obeys a higher epoch than that of this leader.
-    #[error("the member obeys a later operator epoch, {0}")]
-    Outdated(i64),
-    /// The process must not vote in its current state.
-    #[error("the process must not vote: {0}")]
-    Unfit(&'static str),
-    /// The member failed.
-    #[error(transparent)]
-    Member(#[from] MemberError),
-}
 
 /// A fresh connection to one process, while no probe runs.
 pub struct AdminSession<'a> {
@@ -59,14 +36,6 @@ impl MemberLink {
     /// One connection reads the process, the counter and the process again.
     pub async fn counter(&self, run_id: &RunId) -> Result<FencingToken, ActError> {
         Ok(self.admin_session(run_id).await?.observe().await?.counter.unwrap_or_default())
-    }
-}
-
-const fn done(outcome: GuardedOutcome) -> Result<(), ActError> {
-    match outcome {
-        GuardedOutcome::Done => Ok(()),
-        GuardedOutcome::EpochMoved => Err(ActError::Deposed),
-        GuardedOutcome::AlreadyHigher(higher) => Err(ActError::Outdated(higher)),
     }
 }
 
@@ -110,7 +79,7 @@ impl AdminSession<'_> {
     ) -> Result<(), ActError> {
         let open = self.observe().await?.open_users;
         let users: Vec<_> = users.iter().filter(|user| open.iter().any(|open| open == user.name())).cloned().collect();
-        done(self.admin.set_passwords(epoch, operator, &users, cut).await?)
+        self.admin.set_passwords(epoch, operator, &users, cut).await
     }
 
     /// The certificate that the process serves now.
@@ -125,7 +94,7 @@ impl AdminSession<'_> {
 
     /// Makes `epoch` the only one that opens and closes users of this process.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<(), ActError> {
-        done(self.admin.raise_epoch(epoch).await?)?;
+        self.admin.raise_epoch(epoch).await?;
         // This observation follows the raise, so no step of an earlier leader can change the users after it.
         self.observe_all().await?;
         self.link.state.lock().raised = Some((self.admin.run_id().clone(), epoch));
@@ -137,7 +106,7 @@ impl AdminSession<'_> {
     /// The wait of the process starts now.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         let open = self.observe_all().await?.open_users;
-        done(self.admin.close_all(epoch, users, &open).await?)?;
+        self.admin.close_all(epoch, users, &open).await?;
         let observation = self.observe().await?;
         if !observation.open_users.is_empty() {
             return Err(still_open());
@@ -148,7 +117,7 @@ impl AdminSession<'_> {
 
     /// Closes users that no longer exist, and confirms it. The process still votes.
     pub async fn close_some(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
-        done(self.admin.close(epoch, users).await?)?;
+        self.admin.close(epoch, users).await?;
         let names: Vec<&str> = users.iter().map(UserRule::name).collect();
         match self.admin.observe(&names).await?.open_users.is_empty() {
             true => Ok(()),
@@ -201,7 +170,7 @@ impl AdminSession<'_> {
 
     /// Opens users of an admitted process, because a client was added.
     pub async fn open_more(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
-        done(self.admin.open(epoch, users).await?)?;
+        self.admin.open(epoch, users).await?;
         self.observe().await.map(drop)
     }
 }

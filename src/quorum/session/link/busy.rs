@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{ADMIN_DEADLINE, MemberLink, PROBE_PERIOD, Target};
 use crate::quorum::model::events::QuorumEvent;
-use crate::redis_member::{AdminConnection, ScriptKill};
+use crate::redis_member::AdminConnection;
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
@@ -123,15 +123,15 @@ pub(super) fn note_full(link: &MemberLink, is_full: bool) {
 }
 
 /// Publishes an Event about a new outcome. Every replica publishes its own acts, because each can end a script.
-fn note_script(link: &MemberLink, outcome: &Result<ScriptKill, MemberError>) {
+fn note_script(link: &MemberLink, outcome: &Result<(), MemberError>) {
     let member = link.name.to_string();
     let (cause, event) = match outcome {
-        Ok(ScriptKill::Killed) => (Cause::Script, QuorumEvent::ScriptKilled { member }),
+        Ok(()) => (Cause::Script, QuorumEvent::ScriptKilled { member }),
         Err(MemberError::Other(code)) if code == "UNKILLABLE" => {
             (Cause::Unkillable, QuorumEvent::ScriptUnkillable { member, pod: link.plan.pod_name() })
         }
         // The script has ended, another replica was faster, or the member is gone, which its connection shows.
-        Ok(ScriptKill::NotBusy) | Err(_) => return,
+        Err(_) => return,
     };
     let now = link.now();
     let is_new = link.state.lock().service.note_script(cause, now);

@@ -18,6 +18,7 @@ use crate::quorum::model::build::{memory_settings, redis_conf, users_acl};
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{Plan, validate};
 use crate::quorum::model::users::voting_users;
+use crate::redis_member::ActError;
 use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
