@@ -30,7 +30,7 @@ pub use crate::redis_member::ActError;
 pub use agreement::SharedAgreement;
 pub(crate) use auth_reader::{auth_of, authorities_of, records_loss};
 pub use clock::ClockGuard;
-pub use link::{AdminSession, Credentials, LinkState, MemberLink};
+pub use link::{AdminSession, LinkState, MemberLink};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
@@ -39,7 +39,7 @@ use super::model::auth::Auth;
 use super::model::effective;
 use super::model::events::QuorumEvent;
 use crate::api::RedisQuorum;
-use crate::redis_member::Authorities;
+use crate::redis_member::{Authorities, Endpoint};
 use crate::redlock::{FencingToken, Redlock, ValueSigner};
 use crate::runtime::context::Context;
 use crate::runtime::metrics::member_labels;
@@ -70,7 +70,7 @@ pub struct QuorumSession {
     clocks: Arc<ClockGuard>,
     agreement: SharedAgreement,
     /// Users of external masters, by member.
-    credentials: Mutex<BTreeMap<String, Credentials>>,
+    credentials: Mutex<BTreeMap<String, Endpoint>>,
     tokens: Tokens,
     timers: Timers,
     /// Makes the links follow the states of the quorum in order, and never an older state.
@@ -153,11 +153,6 @@ impl QuorumSession {
     /// The newest known state of the quorum.
     pub fn quorum(&self) -> Arc<RedisQuorum> {
         self.newest.borrow().clone()
-    }
-
-    /// Each newer state of the quorum.
-    pub fn watch(&self) -> watch::Receiver<Arc<RedisQuorum>> {
-        self.newest.subscribe()
     }
 
     /// The links to all members at this moment, including those that join or leave.

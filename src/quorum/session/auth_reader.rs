@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::QuorumSession;
 use crate::api::conditions::{CommonReason, QuorumCondition};
@@ -27,8 +27,9 @@ const REREAD_UNAUTHENTICATED: Duration = Duration::from_secs(10);
 
 /// Follows the Secrets until the session is gone.
 pub(super) async fn follow(session: Weak<QuorumSession>) {
-    let of = |session: Arc<QuorumSession>| (secrets(&session), session.reference.name.clone(), session.uid.clone());
-    let Some((api, name, uid)) = session.upgrade().map(of) else { return };
+    let of = |session: Arc<QuorumSession>| (secrets(&session), session.quorum(), session.read_secrets.clone());
+    let Some((api, quorum, requests)) = session.upgrade().map(of) else { return };
+    let (name, uid) = (quorum.name_any(), quorum.uid().unwrap_or_default());
     loop {
         let auth = read(&api, &auth_name(&name)).await;
         let authorities = read(&api, &config_name(&name)).await.ok().flatten();
@@ -41,13 +42,15 @@ pub(super) async fn follow(session: Weak<QuorumSession>) {
         if let Some(secret) = wanted {
             write_back(&api, &secret).await;
         }
-        rest(&session, wait).await;
+        // The pause is at least one second, even with many requests.
+        sleep(RETRY).await;
+        let _ = timeout(wait.saturating_sub(RETRY), requests.notified()).await;
     }
 }
 
 /// The Secrets in the namespace of a quorum.
 pub(super) fn secrets(session: &QuorumSession) -> Api<Secret> {
-    let namespace = session.reference.namespace.as_deref().unwrap_or_default();
+    let namespace = session.reference().namespace.as_deref().unwrap_or_default();
     Api::namespaced(session.context.client.clone(), namespace)
 }
 
@@ -73,29 +76,16 @@ pub(crate) fn records_loss(quorum: &RedisQuorum) -> bool {
     ready.is_some_and(|ready| ready.reason == CommonReason::AuthLost.to_string())
 }
 
-/// Waits, but not as long if the session requests another reading.
-///
-/// The session can end during that time.
-async fn rest(session: &Weak<QuorumSession>, wait: Duration) {
-    let Some(wanted) = session.upgrade().map(|session| session.read_secrets.clone()) else { return };
-    // The pause is at least one second, even with many requests.
-    tokio::time::sleep(RETRY).await;
-    let _ = timeout(wait.saturating_sub(RETRY), wanted.notified()).await;
-}
-
 /// Takes the read secrets, and returns when to read again.
 fn take(session: &QuorumSession, read: Option<Auth>) -> Duration {
-    match (read, session.auth()) {
-        (Some(read), None) => {
-            session.set_auth(read);
-            REREAD_UNAUTHENTICATED
-        }
-        // The leader has rotated passwords, or replaced lost ones. Otherwise the members were started with the known secrets, and the leader
-        // restores an edited Secret. The other secrets can be right only if no member accepts the known ones.
-        (Some(read), Some(current))
-            if read.supersedes(&current)
-                || (read != current && !current.supersedes(&read) && !session.is_authenticated()) =>
-        {
+    let current = session.auth();
+    // The leader has rotated passwords, or replaced lost ones. Otherwise the members were started with the known secrets, and the leader
+    // restores an edited Secret. The other secrets can be right only if no member accepts the known ones.
+    let replaces = |read: &Auth, current: &Auth| {
+        read.supersedes(current) || (read != current && !current.supersedes(read) && !session.is_authenticated())
+    };
+    match (read, current) {
+        (Some(read), current) if current.as_ref().is_none_or(|current| replaces(&read, current)) => {
             session.set_auth(read);
             REREAD_UNAUTHENTICATED
         }

@@ -11,36 +11,32 @@ use tokio::time::timeout;
 
 use super::QuorumSession;
 use super::auth_reader::secrets;
-use super::link::Credentials;
 use crate::api::requests::{SHORT_TIMEOUT, within};
 use crate::api::server_time::ServerTime;
-use crate::api::{ExternalStatus, ExternalTls, QUORUM_LABEL, RedisQuorum, SecretRef};
-use crate::quorum::model::plan::{MemberPlan, recorded_members};
+use crate::api::{QUORUM_LABEL, RedisQuorum};
+use crate::quorum::model::plan::{ExternalPlan, recorded_members};
 use crate::quorum::model::tls::{AUTHORITIES_KEY, is_lent};
-use crate::redis_member::{Authorities, Secret, TlsClient};
+use crate::redis_member::{Authorities, Endpoint, Secret};
 
 const RETRY: Duration = Duration::from_secs(1);
 const REREAD: Duration = Duration::from_secs(10);
 
 /// Follows the Secrets until the session is gone.
 pub(super) async fn follow(session: Weak<QuorumSession>) {
-    let of = |session: Arc<QuorumSession>| (secrets(&session), session.watch(), session.context.server_time.clone());
+    let of = |session: Arc<QuorumSession>| {
+        (secrets(&session), session.newest.subscribe(), session.context.server_time.clone())
+    };
     let Some((api, mut quorums, server_time)) = session.upgrade().map(of) else { return };
     loop {
-        let of = |session: Arc<QuorumSession>| (session.quorum().name_any(), externals(&session.quorum()));
-        let Some((quorum, members)) = session.upgrade().map(of) else { return };
-        let secrets = Secrets { api: &api, quorum: &quorum };
-        let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
-        for member in &members {
-            let Some(external) = &member.external else { continue };
-            match read(&secrets, external, &server_time).await {
-                Ok(credentials) => drop(found.insert(member.name.clone(), credentials)),
-                Err(trouble) => drop(missing.insert(member.name.clone(), trouble)),
-            }
+        let quorum = quorums.borrow().clone();
+        let (name, members) = (quorum.name_any(), externals(&quorum));
+        let mut users = BTreeMap::new();
+        for (member, external) in &members {
+            users.insert(member.clone(), read(&api, &name, external, &server_time).await);
         }
-        let wait = if missing.is_empty() { REREAD } else { RETRY };
+        let wait = if users.values().all(Result::is_ok) { REREAD } else { RETRY };
         let Some(session) = session.upgrade() else { return };
-        session.set_credentials(found, &missing);
+        session.set_credentials(&users);
         drop(session);
         // The wait ends early if another member or Secret is needed.
         let others = quorums.wait_for(|quorum| externals(quorum) != members);
@@ -50,46 +46,38 @@ pub(super) async fn follow(session: Weak<QuorumSession>) {
     }
 }
 
-fn externals(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    recorded_members(quorum).into_iter().filter(MemberPlan::is_external).collect()
+/// The external members, by name.
+fn externals(quorum: &RedisQuorum) -> Vec<(String, ExternalPlan)> {
+    recorded_members(quorum).into_iter().filter_map(|member| Some((member.name, member.external?))).collect()
 }
 
-/// The Secrets in the namespace of a quorum.
-struct Secrets<'a> {
-    api: &'a Api<SecretObject>,
-    quorum: &'a str,
-}
-
+/// Reads the user of an external master. It has no name if the master needs no password.
 async fn read(
-    secrets: &Secrets<'_>,
-    external: &ExternalStatus,
+    api: &Api<SecretObject>,
+    quorum: &str,
+    external: &ExternalPlan,
     server_time: &Arc<ServerTime>,
-) -> Result<Credentials, String> {
-    let user = match &external.secret_ref {
+) -> Result<Endpoint, String> {
+    let (username, password) = match &external.secret {
         None => (String::new(), Secret::new("")),
-        Some(SecretRef { name }) => user(&secrets.get(name).await?)
-            .ok_or_else(|| format!("Secret {name} has no username and password: set both, and not empty"))?,
+        Some(name) => user(&get(api, quorum, name).await?)?,
     };
-    let tls = match &external.tls {
-        None => None,
-        Some(plan) => {
-            let given = match &plan.secret_ref {
-                None => None,
-                Some(SecretRef { name }) => Some((name.as_str(), secrets.get(name).await?)),
-            };
-            Some(tls(plan, given, server_time.clone())?)
-        }
+    let endpoint = Endpoint { address: external.address.clone(), username, password, tls: None };
+    let Some(plan) = &external.tls else { return Ok(endpoint) };
+    let authorities = match &plan.secret {
+        None => Authorities::of_the_system().map_err(|error| format!("TLS: {error}"))?,
+        Some(name) => authorities(&get(api, quorum, name).await?)?,
     };
-    Ok(Credentials { username: user.0, password: user.1, tls })
+    let tls = authorities.judged_by(server_time.clone()).server(&plan.server_name);
+    Ok(Endpoint { tls: Some(tls.map_err(|error| error.to_string())?), ..endpoint })
 }
 
-impl Secrets<'_> {
-    async fn get(&self, name: &str) -> Result<SecretObject, String> {
-        match within(SHORT_TIMEOUT, self.api.get_opt(name)).await {
-            Ok(Some(secret)) => lent(secret, self.quorum),
-            Ok(None) => Err(format!("there is no Secret {name} in this namespace: create it")),
-            Err(_) => Err(format!("Secret {name} could not be read from the API server")),
-        }
+/// Reads a Secret in the namespace of the quorum with this name.
+async fn get(api: &Api<SecretObject>, quorum: &str, name: &str) -> Result<SecretObject, String> {
+    match within(SHORT_TIMEOUT, api.get_opt(name)).await {
+        Ok(Some(secret)) => lent(secret, quorum),
+        Ok(None) => Err(format!("there is no Secret {name} in this namespace: create it")),
+        Err(_) => Err(format!("Secret {name} could not be read from the API server")),
     }
 }
 
@@ -104,32 +92,22 @@ fn lent(secret: SecretObject, quorum: &str) -> Result<SecretObject, String> {
     Err(format!("Secret {name} is not for this RedisQuorum: set the label {QUORUM_LABEL}: {quorum} on the Secret"))
 }
 
-fn user(secret: &SecretObject) -> Option<(String, Secret)> {
+fn user(secret: &SecretObject) -> Result<(String, Secret), String> {
     let field = |name: &str| {
         let value = secret.data.as_ref()?.get(name)?;
         String::from_utf8(value.0.clone()).ok().filter(|text| !text.is_empty())
     };
-    Some((field("username")?, Secret::new(field("password")?)))
+    let missing = || format!("Secret {} has no username and password: set both, and not empty", secret.name_any());
+    let (username, password) = field("username").zip(field("password")).ok_or_else(missing)?;
+    Ok((username, Secret::new(password)))
 }
 
-fn tls(
-    plan: &ExternalTls,
-    given: Option<(&str, SecretObject)>,
-    server_time: Arc<ServerTime>,
-) -> Result<TlsClient, String> {
-    let authorities = match &given {
-        None => Authorities::of_the_system().map_err(|error| format!("TLS: {error}"))?,
-        Some((name, secret)) => {
-            let text = secret.data.as_ref().and_then(|data| data.get(AUTHORITIES_KEY));
-            let text = text
-                .ok_or_else(|| format!("Secret {name} has no {AUTHORITIES_KEY}: set it to the authorities in PEM"))?;
-            Authorities::from_pem(&text.0).map_err(|error| format!("{AUTHORITIES_KEY} of Secret {name}: {error}"))?
-        }
-    };
-    authorities
-        .judged_by(server_time)
-        .server(plan.server_name.as_deref().unwrap_or_default())
-        .map_err(|error| error.to_string())
+fn authorities(secret: &SecretObject) -> Result<Authorities, String> {
+    let name = secret.name_any();
+    let text = secret.data.as_ref().and_then(|data| data.get(AUTHORITIES_KEY));
+    let text =
+        text.ok_or_else(|| format!("Secret {name} has no {AUTHORITIES_KEY}: set it to the authorities in PEM"))?;
+    Authorities::from_pem(&text.0).map_err(|error| format!("{AUTHORITIES_KEY} of Secret {name}: {error}"))
 }
 
 #[cfg(test)]
@@ -145,7 +123,7 @@ mod tests {
         assert_eq!((found.0.as_str(), found.1.expose()), ("redlock", "s"));
         assert!(!format!("{found:?}").contains("\"s\""));
         for data in [json!({}), json!({"username": "cmVkbG9jaw=="}), json!({"username": "", "password": "cw=="})] {
-            assert_eq!(read(data.clone()), None, "{data}");
+            assert!(read(data.clone()).unwrap_err().contains("set both, and not empty"), "{data}");
         }
     }
 
@@ -160,12 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn tls_needs_authorities_and_a_name() {
-        let plan = |name: &str| ExternalTls { secret_ref: None, server_name: Some(name.to_owned()) };
-        let secret = |data| Some(("ca", serde_json::from_value::<SecretObject>(json!({"data": data})).unwrap()));
-        let time = || Arc::new(ServerTime::new(Arc::new(crate::time::SystemClock), 0));
-        assert!(tls(&plan("vm.example"), secret(json!({})), time()).unwrap_err().contains("Secret ca has no ca.crt"));
-        let nonsense = tls(&plan("vm.example"), secret(json!({"ca.crt": "eA=="})), time()).unwrap_err();
+    fn tls_needs_authorities() {
+        let read = |data| {
+            let secret = serde_json::from_value(json!({"metadata": {"name": "ca"}, "data": data})).unwrap();
+            authorities(&secret).unwrap_err()
+        };
+        assert!(read(json!({})).contains("Secret ca has no ca.crt"));
+        let nonsense = read(json!({"ca.crt": "eA=="}));
         assert!(nonsense.contains("BEGIN CERTIFICATE"), "{nonsense}");
     }
 }

@@ -28,7 +28,6 @@ use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
 
 pub use admin::AdminSession;
-pub use external_link::Credentials;
 pub use state::LinkState;
 pub(super) use target::Access;
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::link::Access;
-use super::{Credentials, MemberLink, QuorumSession};
+use super::{MemberLink, QuorumSession};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::record::{admitted_run_id, record_named};
 use crate::quorum::model::{plan, users};
-use crate::redis_member::{Authorities, Guard, TlsError};
+use crate::redis_member::{Authorities, Endpoint, Guard, TlsError};
 use crate::redlock::MemberError;
 
 impl QuorumSession {
@@ -37,12 +37,13 @@ impl QuorumSession {
         Ok(())
     }
 
-    /// Takes the users of external masters that were found, and the faults of the other ones.
-    pub(super) fn set_credentials(&self, found: BTreeMap<String, Credentials>, missing: &BTreeMap<String, String>) {
+    /// Takes the users of external masters as they were read, by member, or the faults.
+    pub(super) fn set_credentials(&self, read: &BTreeMap<String, Result<Endpoint, String>>) {
+        let found = read.iter().filter_map(|(name, user)| Some((name.clone(), user.clone().ok()?)));
         self.credentials.lock().extend(found);
         self.place();
         for link in self.links().iter().filter(|link| !link.answers()) {
-            if let Some(trouble) = missing.get(link.name().as_str()) {
+            if let Some(Err(trouble)) = read.get(link.name().as_str()) {
                 link.note_missed(trouble);
             }
         }

@@ -3,19 +3,8 @@
 
 use super::MemberLink;
 use crate::quorum::model::unanswered::Unanswered;
-use crate::redis_member::{self, AdminConnection, Secret, TlsClient};
+use crate::redis_member::{self, AdminConnection};
 use crate::redlock::MemberError;
-
-/// A user of an external master, and the endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// The Redis user. It is empty if the master needs no password.
-    pub username: String,
-    /// Its password.
-    pub password: Secret,
-    /// The settings of TLS. `None` for plain TCP.
-    pub tls: Option<TlsClient>,
-}
 
 /// Whether the user of the connection has the rights for votes. The status names the missing ones.
 ///

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::external_link::Credentials;
 use super::{MemberLink, Target};
 use crate::api::MEMBER_LABEL;
 use crate::quorum::model::auth::Auth;
@@ -88,33 +87,19 @@ impl MemberLink {
 
     /// Sets the place of the member and the process that the status admits.
     ///
-    /// Without credentials the target stays, because the Secret was possibly deleted by mistake.
-    pub(in crate::quorum::session) fn place_external(
-        &self,
-        user: Option<Credentials>,
-        admitted: Option<RunId>,
-        epoch: i64,
-        guard: Guard,
-    ) {
-        let Some(external) = &self.plan.external else { return };
-        self.note_admitted(admitted);
-        let Some(Credentials { username, password, tls }) = user else { return };
-        let endpoint = Endpoint { address: external.address.clone(), username, password, tls };
-        self.place_voter(epoch, endpoint.clone(), Some(guard));
-        let target = Some(Target { pod_uid: String::new(), admin: endpoint, other_password: None, users: Vec::new() });
-        self.set_target(target);
-    }
-
-    fn note_admitted(&self, admitted: Option<RunId>) {
-        let before = {
-            let mut current = self.admitted.lock();
-            std::mem::replace(&mut *current, admitted.clone())
-        };
+    /// Without a user the target stays, because the Secret was possibly deleted by mistake.
+    pub(crate) fn place_external(&self, user: Option<Endpoint>, admitted: Option<RunId>, epoch: i64, guard: Guard) {
+        let before = std::mem::replace(&mut *self.admitted.lock(), admitted.clone());
         // The operator cannot end this process for a step of its clock. Before its next admission it has waited like one that forgot
         // everything, so its clock is judged from its new time.
         if before.is_some() && before != admitted {
             self.shared.clocks.forget(&self.name);
         }
+        // The Secret was possibly read when a member of this name had another address.
+        let is_here = |user: &Endpoint| self.plan.external.as_ref().is_some_and(|plan| plan.address == user.address);
+        let Some(admin) = user.filter(is_here) else { return };
+        self.place_voter(epoch, admin.clone(), Some(guard));
+        self.set_target(Some(Target { pod_uid: String::new(), admin, other_password: None, users: Vec::new() }));
     }
 
     fn place_voter(&self, epoch: i64, endpoint: Endpoint, guard: Option<Guard>) {

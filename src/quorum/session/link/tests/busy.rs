@@ -79,7 +79,7 @@ async fn a_member_with_an_unkillable_script_is_stuck_after_seconds() {
 }
 
 /// A link to this process as an external master of another quorum.
-fn external(link: &MemberLink, member: &Member, credentials: Credentials) -> (Arc<MemberLink>, DropGuard) {
+fn external(link: &MemberLink, member: &Member, user: &str, password: Secret) -> (Arc<MemberLink>, DropGuard) {
     let masters = ["a", "b", "c"].map(|name| serde_json::json!({"name": name, "address": member.address()}));
     let spec = serde_json::json!({"members": 0, "external": masters});
     let quorum = RedisQuorum::new("far", serde_json::from_value(spec).unwrap());
@@ -88,7 +88,8 @@ fn external(link: &MemberLink, member: &Member, credentials: Credentials) -> (Ar
     let shared = Shared { agreement, quorum: ObjectRef::new("far").within("locks"), ..link.shared.clone() };
     let stop = CancellationToken::new();
     let far = MemberLink::start(shared, plan, stop.clone());
-    far.place_external(Some(credentials), None, 1, Guard { uid: "far".to_owned(), epoch: 2 });
+    let user = Endpoint { address: member.address(), username: user.to_owned(), password, tls: None };
+    far.place_external(Some(user), None, 1, Guard { uid: "far".to_owned(), epoch: 2 });
     (far, stop.drop_guard())
 }
 
@@ -102,9 +103,7 @@ async fn a_busy_external_master_is_not_awaited_and_is_reported() {
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
     until_true("stuck", &link, MemberLink::is_stuck).await;
 
-    let credentials =
-        Credentials { username: OPERATOR_USER.to_owned(), password: auth.password("main-0", OPERATOR_USER), tls: None };
-    let (far, _end) = external(&link, &member, credentials);
+    let (far, _end) = external(&link, &member, OPERATOR_USER, auth.password("main-0", OPERATOR_USER));
     until_true("reported", &far, |far| trouble(far).is_some()).await;
     assert_eq!(trouble(&far), Some(MemberError::Busy.to_string()));
 }
@@ -124,9 +123,7 @@ async fn a_master_that_refuses_a_read_is_reported_and_asked_rarely() {
         received.trim().parse::<u64>().unwrap()
     };
     let before = connections(&mut admin).await;
-    let credentials =
-        Credentials { username: "blind".to_owned(), password: Secret::new("secret".to_owned()), tls: None };
-    let (far, _end) = external(&link, &member, credentials);
+    let (far, _end) = external(&link, &member, "blind", Secret::new("secret"));
     until_true("reported", &far, |far| trouble(far).is_some_and(|text| text.contains("NOPERM"))).await;
     sleep(Duration::from_secs(2)).await;
     let made = connections(&mut admin).await - before;
