@@ -1,7 +1,6 @@
 //! One quorum at every replica: connections to its members, their processes, and the highest token.
 
 mod agreement;
-mod alarm;
 mod auth_reader;
 mod clock;
 mod credentials;
@@ -15,7 +14,7 @@ mod timers;
 mod tokens;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -24,10 +23,9 @@ use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_stream::wrappers::BroadcastStream;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
 
 pub use crate::redis_member::ActError;
-pub use agreement::SharedAgreement;
 pub(crate) use auth_reader::{auth_of, authorities_of, records_loss};
 pub use clock::ClockGuard;
 pub use link::{AdminSession, LinkState, MemberLink};
@@ -35,6 +33,7 @@ pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
+use super::model::agreement::Agreement;
 use super::model::auth::Auth;
 use super::model::effective;
 use super::model::events::QuorumEvent;
@@ -44,9 +43,7 @@ use crate::redlock::{FencingToken, Redlock, ValueSigner};
 use crate::runtime::context::Context;
 use crate::runtime::metrics::member_labels;
 use crate::time::Clock;
-use alarm::Alarm;
 use link::Shared;
-use link_list::LinkList;
 use timers::Timers;
 use tokens::Tokens;
 
@@ -59,27 +56,22 @@ const EVENTS: usize = 64;
 /// The session of one quorum, which lives as long as the object with its UID.
 pub struct QuorumSession {
     context: Context,
-    reference: ObjectRef<RedisQuorum>,
     uid: String,
+    shared: Shared,
     newest: watch::Sender<Arc<RedisQuorum>>,
-    auth: watch::Sender<Option<Auth>>,
-    authorities: watch::Sender<Option<Authorities>>,
+    auth: Mutex<Option<Auth>>,
+    authorities: Mutex<Option<Authorities>>,
     /// Requests an immediate reading of the Secrets.
     read_secrets: Arc<Notify>,
-    links: LinkList,
-    clocks: Arc<ClockGuard>,
-    agreement: SharedAgreement,
+    links: Mutex<Arc<[Arc<MemberLink>]>>,
     /// Users of external masters, by member.
     credentials: Mutex<BTreeMap<String, Endpoint>>,
     tokens: Tokens,
     timers: Timers,
     /// Makes the links follow the states of the quorum in order, and never an older state.
     placing: Mutex<()>,
-    announcements: Announcements,
-    /// Raised when one of its tasks panics.
-    alarm: Alarm,
-    /// Ends the tasks of this session.
-    _end: DropGuard,
+    /// Reads the Secrets, and publishes Events. It ends with the session, or by a panic.
+    task: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl QuorumSession {
@@ -90,59 +82,49 @@ impl QuorumSession {
         announcements: Announcements,
     ) -> Option<Arc<Self>> {
         let (uid, reference) = (quorum.uid()?, ObjectRef::from_obj(quorum.as_ref()));
-        let stop = CancellationToken::new();
-        let agreement = SharedAgreement::new(&quorum);
-        let clocks = Arc::new(ClockGuard::new(0, effective::clock_rule(&quorum)));
-        let alarm = Alarm::default();
+        let (events, unpublished) = broadcast::channel(EVENTS);
         let shared = Shared {
-            alarm: alarm.clone(),
             machine: context.machine(),
-            clocks: clocks.clone(),
-            agreement: agreement.clone(),
-            quorum: reference.clone(),
-            announcements: announcements.clone(),
-            events: broadcast::channel(EVENTS).0,
+            clocks: Arc::new(ClockGuard::new(0, effective::clock_rule(&quorum))),
+            agreement: Arc::default(),
+            quorum: reference,
+            announcements,
+            events,
         };
-        let events = shared.events.subscribe();
-        let links = LinkList::new(shared, stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
-            reference,
             uid,
+            shared,
             newest: watch::channel(quorum.clone()).0,
-            auth: watch::channel(None).0,
-            authorities: watch::channel(None).0,
+            auth: Mutex::default(),
+            authorities: Mutex::default(),
             read_secrets: Arc::default(),
-            links,
-            clocks,
-            agreement,
+            links: Mutex::default(),
             credentials: Mutex::default(),
-            tokens: Tokens::new(&quorum),
+            tokens: Tokens::default(),
             timers: Timers::new(context.clock.clone()),
             placing: Mutex::default(),
-            announcements,
-            alarm: alarm.clone(),
-            _end: stop.clone().drop_guard(),
+            task: OnceLock::new(),
         });
+        session.tokens.update(&quorum);
         let weak = Arc::downgrade(&session);
-        let follow = async move {
-            tokio::join!(auth_reader::follow(weak.clone()), credentials::follow(weak.clone()), publish(weak, events))
-        };
-        tokio::spawn(alarm.watching(async move {
-            let _ended_or_stopped = stop.run_until_cancelled(follow).await;
-        }));
+        let task = tokio::spawn(async move {
+            let (auth, users) = (auth_reader::follow(weak.clone()), credentials::follow(weak.clone()));
+            tokio::join!(auth, users, publish(weak, unpublished));
+        });
+        session.task.get_or_init(|| AbortOnDropHandle::new(task));
         session.place();
         Some(session)
     }
 
     /// The quorum of this session.
     pub fn reference(&self) -> &ObjectRef<RedisQuorum> {
-        &self.reference
+        &self.shared.quorum
     }
 
     /// Whether one of its tasks panicked, so that the session must be replaced.
     pub(super) fn is_broken(&self) -> bool {
-        self.alarm.is_raised() || self.links().iter().any(|link| link.is_broken())
+        self.task.get().is_some_and(|task| task.is_finished()) || self.links().iter().any(|link| link.is_broken())
     }
 
     /// UID of the quorum.
@@ -157,7 +139,7 @@ impl QuorumSession {
 
     /// The links to all members at this moment, including those that join or leave.
     pub fn links(&self) -> Arc<[Arc<MemberLink>]> {
-        self.links.list()
+        self.links.lock().clone()
     }
 
     /// The link to the member with this name.
@@ -167,12 +149,12 @@ impl QuorumSession {
 
     /// The clocks of the members.
     pub fn clocks(&self) -> &ClockGuard {
-        &self.clocks
+        &self.shared.clocks
     }
 
     /// The records of the operators that share masters with this quorum.
-    pub const fn agreement(&self) -> &SharedAgreement {
-        &self.agreement
+    pub fn agreement(&self) -> &Mutex<Agreement> {
+        &self.shared.agreement
     }
 
     /// The start times of waits.
@@ -187,12 +169,12 @@ impl QuorumSession {
 
     /// Signs lock values. `None` until the auth Secret has been read.
     pub fn signer(&self) -> Option<ValueSigner> {
-        self.auth.borrow().as_ref().map(Auth::signer)
+        self.auth.lock().as_ref().map(Auth::signer)
     }
 
     /// The secrets of the quorum. `None` until they have been read.
     pub fn auth(&self) -> Option<Auth> {
-        self.auth.borrow().clone()
+        self.auth.lock().clone()
     }
 
     /// The longest time to live that can be used.
@@ -217,7 +199,7 @@ impl QuorumSession {
     /// Takes an observed token, and announces the quorum if the token comes near the floor.
     pub fn observe_token(&self, token: FencingToken) {
         if self.tokens.observe(token) {
-            self.announce();
+            self.shared.announce();
         }
     }
 
@@ -266,23 +248,18 @@ impl QuorumSession {
         });
         if replaced {
             self.tokens.update(&quorum);
-            self.clocks.set_rule(effective::clock_rule(&quorum));
             self.place();
-            self.announce();
+            self.shared.announce();
         }
-    }
-
-    pub(super) fn announce(&self) {
-        // Without a receiver the announcement is dropped.
-        let _ = self.announcements.send(self.reference.clone());
     }
 }
 
 impl Drop for QuorumSession {
     fn drop(&mut self) {
-        self.context.metrics.certificate_expires(&self.reference, None);
+        self.context.metrics.certificate_expires(self.reference(), None);
         for link in self.links().iter() {
-            let labels = member_labels(&self.reference, link.name().as_str());
+            link.end();
+            let labels = member_labels(self.reference(), link.name().as_str());
             self.context.metrics.member_latency.remove(&labels);
         }
     }

@@ -12,9 +12,7 @@ use crate::redlock::{ClockCheck, ClockSample, MemberName, RunId};
 use crate::time::{Boottime, ClockOffset, UnixMicros};
 
 /// The clocks of one quorum's members. The links write their readings, and the votes use them.
-pub struct ClockGuard {
-    state: Mutex<State>,
-}
+pub struct ClockGuard(Mutex<State>);
 
 struct State {
     members: usize,
@@ -39,23 +37,18 @@ struct Watched {
 impl ClockGuard {
     /// The clocks of a quorum with this number of members.
     pub const fn new(members: usize, rule: Rule) -> Self {
-        let state = State { members, rule, watched: BTreeMap::new(), own: None, together: None };
-        Self { state: Mutex::new(state) }
+        Self(Mutex::new(State { members, rule, watched: BTreeMap::new(), own: None, together: None }))
     }
 
-    /// Sets the number of members.
-    pub fn set_members(&self, members: usize) {
-        self.state.lock().members = members;
+    /// Sets the number of members, and the rule by which clocks are judged.
+    pub fn set(&self, members: usize, rule: Rule) {
+        let mut state = self.0.lock();
+        (state.members, state.rule) = (members, rule);
     }
 
     /// Drops the readings of a member's clock.
     pub fn forget(&self, member: &MemberName) {
-        self.state.lock().watched.remove(member);
-    }
-
-    /// Sets the rule by which clocks are judged.
-    pub fn set_rule(&self, rule: Rule) {
-        self.state.lock().rule = rule;
+        self.0.lock().watched.remove(member);
     }
 
     /// Records a regular reading of a member's clock, and of this replica's clocks.
@@ -69,7 +62,7 @@ impl ClockGuard {
         sample: ClockSample,
         own: OwnClocks,
     ) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         let suspended = state.own.is_some_and(|before| own.were_suspended_since(before));
         state.own = Some(own);
         if suspended {
@@ -101,19 +94,19 @@ impl ClockGuard {
 
     /// Records that a member does not answer, so that it is no witness.
     pub fn lost(&self, member: &MemberName) {
-        if let Some(watched) = self.state.lock().watched.get_mut(member) {
+        if let Some(watched) = self.0.lock().watched.get_mut(member) {
             watched.answers = false;
         }
     }
 
     /// The step of this process's clock, if the process caused it.
     pub fn step_of(&self, run_id: &RunId) -> Option<Step> {
-        self.state.lock().watched.values().find(|watched| watched.run_id == *run_id)?.convicted
+        self.0.lock().watched.values().find(|watched| watched.run_id == *run_id)?.convicted
     }
 
     /// The report for users at `now`.
     pub fn report(&self, now: Boottime) -> ClockReport {
-        let state = self.state.lock();
+        let state = self.0.lock();
         let stepped = state.watched.iter().filter_map(|(name, watched)| Some((name.to_string(), watched.convicted?)));
         let recent = |(step, at): (Step, Boottime)| (now.since(at) < state.rule.window).then_some(step);
         ClockReport {
@@ -166,14 +159,14 @@ impl State {
 impl ClockCheck for ClockGuard {
     /// Without a baseline the clock counts as steady, because this replica has just connected.
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         let rule = state.rule;
         let watched = state.watched.values_mut().find(|watched| watched.run_id == *run_id);
         watched.is_none_or(|watched| watched.clock.check(sample, rule).is_none())
     }
 
     fn earliest(&self, run_id: &RunId, at: Boottime) -> Option<UnixMicros> {
-        let state = self.state.lock();
+        let state = self.0.lock();
         let watched = state.watched.values().find(|watched| watched.run_id == *run_id)?;
         Some(watched.reading.aged(at, state.rule.drift.ppm).earliest(at))
     }

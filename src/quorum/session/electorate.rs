@@ -1,6 +1,5 @@
 //! The members whose votes count at this moment, and whether there are enough.
 
-use super::latency::timed;
 use super::{MemberLink, QuorumSession};
 use crate::api::RedisQuorum;
 use crate::quorum::model::lists::{Lists, majority};
@@ -12,7 +11,7 @@ impl QuorumSession {
     /// The process of a member whose votes count now.
     fn voting_run_id(&self, quorum: &RedisQuorum, link: &MemberLink) -> Option<RunId> {
         let run_id = admitted_run_id(quorum, link.name().as_str())?;
-        let (agreement, now) = (self.agreement.lock(), self.context.clock.boottime());
+        let (agreement, now) = (self.shared.agreement.lock(), self.context.clock.boottime());
         (agreement.may_vote(now) && agreement.counts(link.name(), &run_id, now)).then_some(run_id)
     }
 
@@ -30,12 +29,13 @@ impl QuorumSession {
         let electors = electors.filter_map(|link| {
             let admitted = self.voting_run_id(&quorum, link);
             // It uses the users of this epoch, because users of another epoch belong to other lists.
-            let member = timed(&self.context.metrics, &self.reference, link.voter(lists.epoch)?);
+            let member = self.timed(link.voter(lists.epoch)?);
             Some(Elector { member, admitted })
         });
         let names = |list: &[String]| list.iter().map(|name| MemberName::from(name.as_str())).collect::<Vec<_>>();
         let former = lists.former.as_ref().unwrap_or(&lists.voters);
-        Electorate::joint(electors.collect(), names(former), names(&lists.voters)).with_clock_check(self.clocks.clone())
+        Electorate::joint(electors.collect(), names(former), names(&lists.voters))
+            .with_clock_check(self.shared.clocks.clone())
     }
 
     /// Whether a majority of the members answers this replica.

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use kube::runtime::reflector::ObjectRef;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::api::RedisQuorum;
+use super::QuorumSession;
 use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
-use crate::runtime::metrics::{Metrics, member_labels};
+use crate::runtime::metrics::member_labels;
 
 /// A member with measured reply times. Only replies that the engine awaits are measured.
 struct Timed {
@@ -32,13 +31,11 @@ impl LockMember for Timed {
     }
 }
 
-/// The member with measured reply times.
-pub(super) fn timed(
-    metrics: &Metrics,
-    quorum: &ObjectRef<RedisQuorum>,
-    member: Arc<dyn LockMember>,
-) -> Arc<dyn LockMember> {
-    let labels = member_labels(quorum, member.name().as_str());
-    let latency = metrics.member_latency.get_or_create(&labels).clone();
-    Arc::new(Timed { member, latency })
+impl QuorumSession {
+    /// The member with measured reply times.
+    pub(super) fn timed(&self, member: Arc<dyn LockMember>) -> Arc<dyn LockMember> {
+        let labels = member_labels(self.reference(), member.name().as_str());
+        let latency = self.context.metrics.member_latency.get_or_create(&labels).clone();
+        Arc::new(Timed { member, latency })
+    }
 }

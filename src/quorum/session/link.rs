@@ -9,17 +9,18 @@ mod retry;
 mod state;
 mod target;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::task::AbortHandle;
 
-use super::{Alarm, Announcements, ClockGuard, SharedAgreement};
+use super::{Announcements, ClockGuard};
 use crate::api::RedisQuorum;
 use crate::fence::Users;
+use crate::quorum::model::agreement::Agreement;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::MemberPlan;
 use crate::quorum::model::unanswered::Unanswered;
@@ -29,12 +30,12 @@ use crate::time::Monotonic;
 
 pub use admin::AdminSession;
 pub use state::LinkState;
-pub(super) use target::Access;
 
 /// The pause between two checks of a member.
 const PROBE_PERIOD: Duration = Duration::from_millis(500);
 /// Timeout of a connection attempt, and of each operation on an admin connection.
 const ADMIN_DEADLINE: Duration = Duration::from_secs(1);
+
 /// The address of a member, and the user for its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
@@ -50,12 +51,19 @@ struct Target {
 pub(super) struct Shared {
     pub(super) machine: Machine,
     pub(super) clocks: Arc<ClockGuard>,
-    pub(super) agreement: SharedAgreement,
-    pub(super) alarm: Alarm,
+    /// The records of the operators that share masters with the quorum. The links read them, and the votes depend on them.
+    pub(super) agreement: Arc<Mutex<Agreement>>,
     pub(super) quorum: ObjectRef<RedisQuorum>,
     pub(super) announcements: Announcements,
     /// Events about the quorum, which its session publishes.
     pub(super) events: broadcast::Sender<QuorumEvent>,
+}
+
+impl Shared {
+    /// Announces that the quorum must be reconciled. Without a receiver the announcement is dropped.
+    pub(super) fn announce(&self) {
+        let _ = self.announcements.send(self.quorum.clone());
+    }
 }
 
 /// The connections of this replica to one member.
@@ -73,13 +81,12 @@ pub struct MemberLink {
     state: Mutex<LinkState>,
     /// Probes and changes exclude each other, so that no observation mixes the states of both.
     turn: tokio::sync::Mutex<()>,
-    /// Ends the watching tasks.
-    pub(super) stop: CancellationToken,
+    /// Watches the member. It ends with the link, or by a panic.
+    pub(super) task: OnceLock<AbortHandle>,
 }
 
 impl MemberLink {
-    pub(super) fn start(shared: Shared, plan: MemberPlan, stop: CancellationToken) -> Arc<Self> {
-        let alarm = shared.alarm.clone();
+    pub(super) fn start(shared: Shared, plan: MemberPlan) -> Arc<Self> {
         let link = Arc::new(Self {
             name: MemberName::from(plan.name.as_str()),
             plan,
@@ -89,12 +96,9 @@ impl MemberLink {
             target: watch::channel(None).0,
             state: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            stop: stop.clone(),
+            task: OnceLock::new(),
         });
-        let watching = link.clone().watch();
-        tokio::spawn(alarm.watching(async move {
-            let _ended_or_stopped = stop.run_until_cancelled(watching).await;
-        }));
+        link.task.get_or_init(|| tokio::spawn(link.clone().watch()).abort_handle());
         link
     }
 
@@ -102,14 +106,17 @@ impl MemberLink {
     ///
     /// For a caller that still has this link, the member never answers again.
     pub(super) fn end(&self) {
-        self.stop.cancel();
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
         self.voter.lock().take();
     }
 
-    /// Whether the task of its voting connection has panicked.
+    /// Whether its task, or that of its voting connection, has panicked.
     pub(super) fn is_broken(&self) -> bool {
         let voter = self.voter.lock();
-        voter.as_ref().is_some_and(|(_, voter)| voter.has_ended())
+        self.task.get().is_some_and(AbortHandle::is_finished)
+            || voter.as_ref().is_some_and(|(_, voter)| voter.has_ended())
     }
 
     /// The member's name.
@@ -164,7 +171,7 @@ impl MemberLink {
     /// Records why an external master got no request. No pod shows its state.
     pub(super) fn note_missed(&self, trouble: &str) {
         if self.shared.agreement.lock().missed(&self.name, trouble) {
-            self.announce();
+            self.shared.announce();
         }
     }
 
@@ -176,17 +183,11 @@ impl MemberLink {
 
     /// Whether the process can vote. An external master has no user to open, so the status alone decides.
     fn users(&self, observation: &Observation) -> Users {
-        let open = if self.plan.is_external() {
-            self.admitted.lock().as_ref() == Some(&observation.run_id)
-        } else {
-            !observation.open_users.is_empty()
+        let open = match self.plan.is_external() {
+            true => self.admitted.lock().as_ref() == Some(&observation.run_id),
+            false => !observation.open_users.is_empty(),
         };
         if open { Users::Open } else { Users::Closed }
-    }
-
-    fn announce(&self) {
-        // Without a receiver the announcement is dropped.
-        let _ = self.shared.announcements.send(self.shared.quorum.clone());
     }
 }
 

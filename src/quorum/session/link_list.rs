@@ -2,66 +2,41 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
-
 use super::MemberLink;
 use super::link::Shared;
 use crate::quorum::model::plan::MemberPlan;
 
-/// The list of the links, which follows the members.
-pub(super) struct LinkList {
-    shared: Shared,
-    /// Ends all links.
-    stop: CancellationToken,
-    list: Mutex<Arc<[Arc<MemberLink>]>>,
-}
-
-impl LinkList {
-    /// Creates a list without links.
-    pub(super) fn new(shared: Shared, stop: CancellationToken) -> Self {
-        Self { shared, stop, list: Mutex::new(Arc::new([])) }
-    }
-
-    /// All links, in the order of the members.
-    pub(super) fn list(&self) -> Arc<[Arc<MemberLink>]> {
-        self.list.lock().clone()
-    }
-
-    /// Starts the links of new members, and ends those of former ones.
-    ///
-    /// A member with this name at another place counts as new. The other links stay, because fences begin with their
-    /// observations.
-    pub(super) fn follow(&self, members: Vec<MemberPlan>) {
-        let mut list = self.list.lock();
-        if list.len() == members.len() && list.iter().zip(&members).all(|(link, member)| link.plan().is_same(member)) {
-            return;
-        }
-        let mut former = list.to_vec();
-        let next =
-            members.into_iter().map(|member| match former.iter().position(|link| link.plan().is_same(&member)) {
-                Some(at) => former.swap_remove(at),
-                None => MemberLink::start(self.shared.clone(), member, self.stop.child_token()),
-            });
-        let next: Arc<[Arc<MemberLink>]> = next.collect();
-        for link in former {
-            link.end();
-            self.shared.clocks.forget(link.name());
-        }
-        *list = next;
+/// Starts the links of new members, and ends those of former ones.
+///
+/// A member with this name at another place counts as new. The other links stay, because fences begin with their
+/// observations.
+pub(super) fn follow(shared: &Shared, links: &mut Arc<[Arc<MemberLink>]>, members: Vec<MemberPlan>) {
+    let mut former = links.to_vec();
+    let next = members.into_iter().map(|member| match former.iter().position(|link| link.plan().is_same(&member)) {
+        Some(at) => former.swap_remove(at),
+        None => MemberLink::start(shared.clone(), member),
+    });
+    *links = next.collect();
+    for link in former {
+        link.end();
+        shared.clocks.forget(link.name());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::time::Duration;
+
     use kube::runtime::reflector::ObjectRef;
+    use tokio::sync::broadcast;
 
     use super::*;
-    use crate::api::RedisQuorum;
     use crate::fence::clock::Rule;
-    use crate::quorum::session::agreement::SharedAgreement;
-    use crate::quorum::session::{Alarm, ClockGuard};
-    use crate::redlock::Drift;
+    use crate::quorum::model::plan::ExternalPlan;
+    use crate::quorum::session::ClockGuard;
+    use crate::redis_member::{Connect, Endpoint, Guard, Machine, Secret, Stream};
+    use crate::redlock::{BoxFuture, Drift};
     use crate::time::SystemClock;
 
     fn members(indexes: &[usize]) -> Vec<MemberPlan> {
@@ -71,31 +46,63 @@ mod tests {
             .collect()
     }
 
+    fn shared(machine: Machine) -> Shared {
+        let rule = Rule { drift: Drift::default(), window: Duration::from_secs(30) };
+        Shared {
+            machine,
+            clocks: Arc::new(ClockGuard::new(0, rule)),
+            agreement: Arc::default(),
+            quorum: ObjectRef::new("main").within("locks"),
+            announcements: broadcast::channel(8).0,
+            events: broadcast::channel(8).0,
+        }
+    }
+
+    async fn until(is_true: impl Fn() -> bool) {
+        let reached = async {
+            while !is_true() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), reached).await.expect("it is true");
+    }
+
     #[tokio::test]
     async fn links_of_members_that_stay_are_kept_and_the_others_end() {
-        let rule = Rule { drift: Drift::default(), window: std::time::Duration::from_secs(30) };
-        let quorum = RedisQuorum::new("main", Default::default());
-        let shared = Shared {
-            machine: Arc::new(SystemClock).into(),
-            clocks: Arc::new(ClockGuard::new(0, rule)),
-            agreement: SharedAgreement::new(&quorum),
-            alarm: Alarm::default(),
-            quorum: ObjectRef::new("main").within("locks"),
-            announcements: tokio::sync::broadcast::channel(8).0,
-            events: tokio::sync::broadcast::channel(8).0,
-        };
-        let links = LinkList::new(shared, CancellationToken::new());
-        links.follow(members(&[0, 1, 2]));
-        let before = links.list();
-        links.follow(members(&[2, 3, 0]));
-        let after = links.list();
-        let names: Vec<_> = after.iter().map(|link| link.name().to_string()).collect();
+        let shared = shared(Arc::new(SystemClock).into());
+        let mut links = Arc::default();
+        follow(&shared, &mut links, members(&[0, 1, 2]));
+        let before = links.clone();
+        follow(&shared, &mut links, members(&[2, 3, 0]));
+        let names: Vec<_> = links.iter().map(|link| link.name().to_string()).collect();
         assert_eq!(names, ["main-2", "main-3", "main-0"]);
         // A fence begins with the observations of the link.
-        assert!(Arc::ptr_eq(&after[0], &before[2]) && Arc::ptr_eq(&after[2], &before[0]));
-        let ended = |link: &MemberLink| link.stop.is_cancelled();
-        assert!(ended(&before[1]) && !ended(&before[0]) && !ended(&before[2]));
-        links.stop.cancel();
-        assert!(after.iter().all(|link| ended(link)), "they end with their session");
+        assert!(Arc::ptr_eq(&links[0], &before[2]) && Arc::ptr_eq(&links[2], &before[0]));
+        until(|| before[1].is_broken()).await;
+        assert!(!links.iter().any(|link| link.is_broken()));
+    }
+
+    /// A network whose connections panic.
+    struct Poisonous;
+
+    impl Connect for Poisonous {
+        fn connect<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+            panic!("a poisonous answer")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_its_task_breaks_a_link() {
+        let shared = shared(Machine { clock: Arc::new(SystemClock), network: Arc::new(Poisonous) });
+        let external = ExternalPlan { address: "a:1".to_owned(), secret: None, tls: None };
+        let mut links = Arc::default();
+        let member = MemberPlan { index: 0, name: "a".to_owned(), external: Some(external) };
+        follow(&shared, &mut links, vec![member]);
+        assert!(!links[0].is_broken());
+        let user =
+            Endpoint { address: "a:1".to_owned(), username: String::new(), password: Secret::new(""), tls: None };
+        links[0].place_external(Some(user), None, 1, Guard { uid: "uid".to_owned(), epoch: 2 });
+        until(|| links[0].task.get().is_some_and(|task| task.is_finished())).await;
+        assert!(links[0].is_broken());
     }
 }

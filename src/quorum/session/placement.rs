@@ -5,34 +5,29 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use super::link::Access;
-use super::{MemberLink, QuorumSession};
+use super::{MemberLink, QuorumSession, agreement, link_list};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::record::{admitted_run_id, record_named};
-use crate::quorum::model::{plan, users};
+use crate::quorum::model::{effective, plan, users};
 use crate::redis_member::{Authorities, Endpoint, Guard, TlsError};
 use crate::redlock::MemberError;
 
 impl QuorumSession {
     /// Takes the secrets after they were read or made.
     pub(crate) fn set_auth(&self, auth: Auth) {
-        self.auth.send_replace(Some(auth));
+        *self.auth.lock() = Some(auth);
         self.place();
-        self.announce();
+        self.shared.announce();
     }
 
     /// Takes the trusted authorities, in PEM.
     pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
         let authorities = Authorities::from_pem(pem.as_bytes())?.judged_by(self.context.server_time.clone());
-        let news = self.authorities.send_if_modified(|current| {
-            let news = current.as_ref() != Some(&authorities);
-            *current = Some(authorities);
-            news
-        });
-        if news {
+        let before = self.authorities.lock().replace(authorities.clone());
+        if before != Some(authorities) {
             self.place();
-            self.announce();
+            self.shared.announce();
         }
         Ok(())
     }
@@ -53,26 +48,26 @@ impl QuorumSession {
     pub(super) fn place(&self) {
         let _one_after_the_other = self.placing.lock();
         let quorum = self.quorum();
-        let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
+        let (auth, authorities) = (self.auth(), self.authorities.lock().clone());
         let lists = Lists::of(&quorum);
         let epoch = lists.epoch;
-        let namespace = self.reference.namespace.clone().unwrap_or_default();
-        self.agreement.follow(&quorum);
+        let namespace = self.reference().namespace.as_deref().unwrap_or_default();
+        agreement::follow(&self.shared.agreement, &quorum);
         self.timers.note_change(&quorum);
-        self.links.follow(plan::recorded_members(&quorum));
-        self.clocks.set_members(lists.most_voters());
+        link_list::follow(&self.shared, &mut self.links.lock(), plan::recorded_members(&quorum));
+        self.shared.clocks.set(lists.most_voters(), effective::clock_rule(&quorum));
         for link in self.links().iter() {
             if link.plan().is_external() {
                 let name = link.name();
                 let admitted = admitted_run_id(&quorum, name.as_str());
-                self.agreement.lock().admitted(name, admitted.clone());
+                self.shared.agreement.lock().admitted(name, admitted.clone());
                 // No vote is given during a joint change, so the guard has the epoch of its end.
                 let guard = Guard { uid: self.uid.clone(), epoch: 2 * epoch };
                 let current = self.credentials.lock().get(name.as_str()).cloned();
                 link.place_external(current, admitted, epoch, guard);
                 continue;
             }
-            let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
+            let pod = self.context.pods.named(namespace, &link.plan().pod_name());
             if let Some(pod) = &pod {
                 self.timers.note_container(link.name().as_str(), pod);
             }
@@ -82,8 +77,7 @@ impl QuorumSession {
                 self.timers.note_pod(&process.pod_uid, is_there);
             }
             let users = users::voting_users(&quorum, link.name().as_str());
-            let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
-            if !link.place(pod.as_deref(), access, epoch, &users) {
+            if !link.place(pod.as_deref(), auth.as_ref(), authorities.as_ref(), epoch, &users) {
                 self.read_secrets.notify_one();
             }
         }

@@ -183,7 +183,7 @@ impl Registry {
         if let Some(session) = self.get(&ObjectRef::new(name).within(&namespace)) {
             self.deliver(&session, |session| {
                 session.place();
-                session.announce();
+                session.shared.announce();
             });
         }
     }
@@ -196,7 +196,7 @@ impl Registry {
         };
         // Such changes are rare, and a node can have the predecessor of any member.
         if news {
-            self.all().iter().for_each(|session| session.announce());
+            self.all().iter().for_each(|session| session.shared.announce());
         }
     }
 }

@@ -39,6 +39,7 @@ pub enum FloorError {
 }
 
 /// Two numbers that only rise.
+#[derive(Default)]
 pub(super) struct Tokens {
     highest: AtomicI64,
     floor: AtomicI64,
@@ -46,12 +47,6 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    pub(super) fn new(quorum: &RedisQuorum) -> Self {
-        let tokens = Self { highest: AtomicI64::new(0), floor: AtomicI64::new(0), raising: Mutex::new(()) };
-        tokens.update(quorum);
-        tokens
-    }
-
     pub(super) fn update(&self, quorum: &RedisQuorum) {
         self.floor.fetch_max(floor_of(quorum).get(), Ordering::AcqRel);
     }
@@ -88,10 +83,9 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
         return Ok(());
     }
     let _one_at_a_time = session.tokens.raising.lock().await;
-    for _ in 0..ATTEMPTS {
-        if token <= session.tokens.floor() {
-            return Ok(());
-        }
+    let mut attempts = 0..ATTEMPTS;
+    while token > session.tokens.floor() {
+        attempts.next().ok_or(FloorError::Contended)?;
         // The status is read from the API server, never from a cache, and written with that resourceVersion.
         match within(SHORT_TIMEOUT, raise(session, token)).await {
             Err(RequestError::Conflict) => {}
@@ -99,13 +93,13 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
             Ok(raised) => session.update(Arc::new(raised.ok_or(FloorError::Gone)?)),
         }
     }
-    if token <= session.tokens.floor() { Ok(()) } else { Err(FloorError::Contended) }
+    Ok(())
 }
 
 /// One attempt. `None` if the object was deleted, or replaced by another one.
 async fn raise(session: &QuorumSession, token: FencingToken) -> kube::Result<Option<RedisQuorum>> {
-    let (client, name) = (session.context.client.clone(), &session.reference.name);
-    let api: Api<RedisQuorum> = Api::namespaced(client, session.reference.namespace.as_deref().unwrap_or_default());
+    let (client, name) = (session.context.client.clone(), &session.reference().name);
+    let api: Api<RedisQuorum> = Api::namespaced(client, session.reference().namespace.as_deref().unwrap_or_default());
     let found = api.get_opt(name).await?.filter(|quorum| quorum.uid().as_deref() == Some(session.uid()));
     let Some(mut quorum) = found else { return Ok(None) };
     if floor_of(&quorum) >= token {
@@ -132,7 +126,8 @@ mod tests {
 
     #[test]
     fn both_numbers_only_rise() {
-        let tokens = Tokens::new(&quorum(5_000_000));
+        let tokens = Tokens::default();
+        tokens.update(&quorum(5_000_000));
         tokens.observe(token(40));
         tokens.observe(token(30));
         tokens.update(&quorum(4_000_000));
@@ -167,7 +162,8 @@ mod tests {
     #[test]
     fn the_floor_is_raised_ahead_of_need_and_asked_for_once() {
         let floor = i64::from(FLOOR_STEP);
-        let tokens = Tokens::new(&quorum(floor));
+        let tokens = Tokens::default();
+        tokens.update(&quorum(floor));
         assert_eq!(tokens.low_water(), None, "no token was observed");
         let (far, near) = (token(floor - i64::from(LOW_WATER)), token(floor - i64::from(LOW_WATER) + 1));
         assert!(!tokens.observe(far) && tokens.low_water().is_none());

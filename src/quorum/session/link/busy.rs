@@ -118,7 +118,7 @@ pub(super) fn note_full(link: &MemberLink, is_full: bool) {
     let now = link.now();
     let is_stuck = link.state.lock().service.note_full(is_full, now);
     if is_stuck {
-        link.announce();
+        link.shared.announce();
     }
 }
 
@@ -141,7 +141,7 @@ fn note_script(link: &MemberLink, outcome: &Result<(), MemberError>) {
         let _ = link.shared.events.send(event);
     }
     if link.is_stuck() {
-        link.announce();
+        link.shared.announce();
     }
 }
 

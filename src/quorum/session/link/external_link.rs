@@ -37,7 +37,7 @@ pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) 
         Ok(state) => {
             link.state.lock().record_since = Some((run_id.clone(), state.since));
             if link.shared.agreement.lock().read(&link.name, &run_id, &claim, &state, now) {
-                link.announce();
+                link.shared.announce();
             }
         }
         // The master is alive, and the next probe reads it again.

@@ -108,7 +108,7 @@ impl MemberLink {
         let news = error == MemberError::Refused && self.state.lock().failure.as_ref() != Some(&error);
         self.state.lock().failure = Some(error);
         if news {
-            self.announce();
+            self.shared.announce();
         }
     }
 
@@ -178,7 +178,7 @@ impl MemberLink {
             before.as_ref() != state.processes.last() || !same || stepped
         };
         if news {
-            self.announce();
+            self.shared.announce();
         }
         true
     }
@@ -192,7 +192,7 @@ impl MemberLink {
             answered
         };
         if news {
-            self.announce();
+            self.shared.announce();
         }
     }
 }

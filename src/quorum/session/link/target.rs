@@ -1,5 +1,6 @@
 //! Where a member is, and as whom it is asked.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -14,17 +15,6 @@ use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 use crate::redis_member::{Authorities, Endpoint, Guard, RedisMember, TlsClient};
 use crate::redlock::RunId;
 
-/// The secrets and authorities for connections to members.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::quorum::session) struct Access<'a> {
-    /// The secrets from which the passwords are derived.
-    pub(in crate::quorum::session) auth: Option<&'a Auth>,
-    /// The trusted authorities.
-    pub(in crate::quorum::session) authorities: Option<&'a Authorities>,
-    /// The namespace in their names.
-    pub(in crate::quorum::session) namespace: &'a str,
-}
-
 impl MemberLink {
     /// The voting connection under this membership epoch. `None` before the member had an address in it.
     pub fn voter(&self, epoch: i64) -> Option<Arc<RedisMember>> {
@@ -37,21 +27,23 @@ impl MemberLink {
     /// Returns false if the authorities for TLS are missing.
     ///
     /// A pod with TLS has no target until the trusted authorities are known.
-    pub(in crate::quorum::session) fn place(
+    pub(crate) fn place(
         &self,
         pod: Option<&Pod>,
-        access: Access<'_>,
+        auth: Option<&Auth>,
+        authorities: Option<&Authorities>,
         epoch: i64,
         users: &[String],
     ) -> bool {
         // A pod of another owner with this name must not get the passwords.
         let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
         let wants_tls = pod.is_some_and(facts::speaks_tls);
-        let tls = access.authorities.filter(|_| wants_tls);
-        let tls = tls.and_then(|authorities| authorities.server(&self.plan.dns_name(access.namespace)).ok());
+        let namespace = self.shared.quorum.namespace.as_deref().unwrap_or_default();
+        let tls = authorities.filter(|_| wants_tls);
+        let tls = tls.and_then(|authorities| authorities.server(&self.plan.dns_name(namespace)).ok());
         let is_decided = tls.is_some() == wants_tls;
-        let located = pod.filter(|_| is_decided).and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
-        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), tls, access.auth, epoch, users);
+        let located = pod.filter(|_| is_decided).and_then(|pod| Some((pod.uid()?, address(pod)?)));
+        self.place_at(located, tls, auth, epoch, users);
         is_decided
     }
 
@@ -78,11 +70,7 @@ impl MemberLink {
     }
 
     fn set_target(&self, target: Option<Target>) {
-        self.target.send_if_modified(|current| {
-            let moved = *current != target;
-            *current = target;
-            moved
-        });
+        self.target.send_if_modified(|current| std::mem::replace(current, target.clone()) != target);
     }
 
     /// Sets the place of the member and the process that the status admits.
@@ -118,6 +106,6 @@ impl MemberLink {
     }
 }
 
-fn address(ip: &str) -> String {
-    if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") }
+fn address(pod: &Pod) -> Option<String> {
+    Some(SocketAddr::new(facts::pod_ip(pod)?.parse().ok()?, PORT).to_string())
 }

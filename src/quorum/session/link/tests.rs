@@ -7,7 +7,6 @@ use std::process::Stdio;
 use tokio::process::{Child, Command};
 use tokio::sync::broadcast;
 use tokio::time::sleep;
-use tokio_util::sync::DropGuard;
 
 use super::*;
 use crate::api::RedisQuorum;
@@ -103,28 +102,25 @@ fn plan() -> (Plan, Vec<String>) {
     (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"))
 }
 
-/// A link to a member, and the guard that ends it.
-async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> (Arc<MemberLink>, DropGuard) {
-    let (link, end) = started(member, plan, users, auth);
+/// A link to a member that answers.
+async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> Arc<MemberLink> {
+    let link = started(member, plan, users, auth);
     until(&link, |state| state.processes.answers()).await;
-    (link, end)
+    link
 }
 
 /// A link that has not reached its member yet.
-fn started(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> (Arc<MemberLink>, DropGuard) {
-    let stop = CancellationToken::new();
-    let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
-    let shared = shared(Arc::new(ClockGuard::new(1, rule)));
-    let link = MemberLink::start(shared, plan.members[0].clone(), stop.clone());
+fn started(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> Arc<MemberLink> {
+    let rule = Rule { drift: plan.promised.drift, window: plan.promised.max_ttl };
+    let link = MemberLink::start(shared(Arc::new(ClockGuard::new(1, rule))), plan.members[0].clone());
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, users);
-    (link, stop.drop_guard())
+    link
 }
 
 fn shared(clocks: Arc<ClockGuard>) -> Shared {
-    let agreement = SharedAgreement::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
     let (quorum, announcements) = (ObjectRef::new("main").within("locks"), broadcast::channel(64).0);
-    let (machine, alarm) = (Arc::new(SystemClock).into(), Alarm::default());
-    Shared { machine, clocks, agreement, alarm, quorum, announcements, events: broadcast::channel(64).0 }
+    let (machine, agreement) = (Arc::new(SystemClock).into(), Arc::default());
+    Shared { machine, clocks, agreement, quorum, announcements, events: broadcast::channel(64).0 }
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkState) -> bool) -> LinkState {
@@ -149,7 +145,7 @@ async fn a_member_starts_closed_and_votes_only_while_it_is_open() {
     let (plan, users) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
-    let (link, _end) = linked(&member, &plan, &users, &auth).await;
+    let link = linked(&member, &plan, &users, &auth).await;
     let process = link.state().processes.last().unwrap().clone();
     assert_eq!(process.users, Users::Closed);
     assert_eq!(vote(&link, &process.run_id, "k").await, None, "fenced");
@@ -178,7 +174,7 @@ async fn a_restart_is_another_process_and_closed() {
     let (plan, users) = plan();
     let auth = Auth::random();
     let mut member = Member::new(&plan, &auth);
-    let (link, _end) = linked(&member, &plan, &users, &auth).await;
+    let link = linked(&member, &plan, &users, &auth).await;
     let before = link.state().processes.last().unwrap().clone();
     let rules = plan.user_rules(&auth, "main-0");
     let mut admin = link.admin_session(&before.run_id).await.unwrap();
@@ -204,8 +200,8 @@ async fn a_frozen_leader_opens_nothing_after_the_next_epoch() {
     let (plan, users) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
-    let (old, _end) = linked(&member, &plan, &users, &auth).await;
-    let (new, _end_too) = linked(&member, &plan, &users, &auth).await;
+    let old = linked(&member, &plan, &users, &auth).await;
+    let new = linked(&member, &plan, &users, &auth).await;
     let run_id = old.state().processes.last().unwrap().run_id.clone();
     let rules = plan.user_rules(&auth, "main-0");
     old.admin_session(&run_id).await.unwrap().raise_epoch(7).await.unwrap();
@@ -226,7 +222,7 @@ async fn the_answer_of_a_former_process_is_not_that_of_the_next_pod() {
     let (plan, users) = plan();
     let auth = Auth::random();
     let (old, new) = (Member::new(&plan, &auth), Member::new(&plan, &auth));
-    let (link, _end) = linked(&old, &plan, &users, &auth).await;
+    let link = linked(&old, &plan, &users, &auth).await;
     let former = link.state();
     assert!(former.processes.answers());
     // Its pod was deleted by force, and another pod has its name.
@@ -241,7 +237,7 @@ async fn a_former_session_observes_nothing_for_the_next_pod() {
     let (plan, users) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
-    let (link, _end) = linked(&member, &plan, &users, &auth).await;
+    let link = linked(&member, &plan, &users, &auth).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut session = link.admin_session(&run_id).await.unwrap();
     // The next pod has no process yet.
@@ -256,7 +252,7 @@ async fn secrets_of_another_member_open_no_connection() {
     let (plan, users) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
-    let (link, _end) = linked(&member, &plan, &users, &auth).await;
+    let link = linked(&member, &plan, &users, &auth).await;
     // A reused pod IP: the target of another member leads to the same process.
     link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.lists.epoch, &users);
     let lost = until(&link, |state| !state.processes.answers()).await;
@@ -299,7 +295,7 @@ async fn a_process_with_an_older_file_gets_the_new_passwords() {
     let after = removing.advance();
     // The kubelet has not written the file with the new passwords into the pod yet.
     let member = Member::new(&plan, &before);
-    let (link, _end) = linked(&member, &plan, &users, &removing).await;
+    let link = linked(&member, &plan, &users, &removing).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let operator = removing.accepted("main-0", OPERATOR_USER);
     let rules = plan.user_rules(&removing, "main-0");

@@ -5,7 +5,8 @@ use redis::Pipeline;
 use super::watches::{busy, client, led};
 use super::*;
 use crate::quorum::model::plan::external_members;
-use crate::redis_member::Guard;
+use crate::quorum::session::agreement::follow;
+use crate::redis_member::{Guard, Secret};
 use crate::redlock::MemberError;
 
 const ENDLESS: &str = "while true do end";
@@ -29,7 +30,7 @@ async fn votes_again(link: &MemberLink) {
 
 #[tokio::test]
 async fn endless_scripts_are_ended_in_turn_and_the_member_votes_again() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     let mut sender = client(&member, &auth).await;
     let sent = tokio::spawn(async move {
         let mut scripts = Pipeline::new();
@@ -57,7 +58,7 @@ async fn filled(member: &Member, link: &MemberLink) -> Vec<std::net::TcpStream> 
 
 #[tokio::test]
 async fn a_member_that_refuses_connections_is_full() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     let idle = filled(&member, &link).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let refused = link.admin_session(&run_id).await.map(drop);
@@ -70,7 +71,7 @@ async fn a_member_that_refuses_connections_is_full() {
 
 #[tokio::test]
 async fn a_member_with_an_unkillable_script_is_stuck_after_seconds() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     let began = SystemClock.monotonic();
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
     until_true("stuck", &link, MemberLink::is_stuck).await;
@@ -79,18 +80,18 @@ async fn a_member_with_an_unkillable_script_is_stuck_after_seconds() {
 }
 
 /// A link to this process as an external master of another quorum.
-fn external(link: &MemberLink, member: &Member, user: &str, password: Secret) -> (Arc<MemberLink>, DropGuard) {
+fn external(link: &MemberLink, member: &Member, user: &str, password: Secret) -> Arc<MemberLink> {
     let masters = ["a", "b", "c"].map(|name| serde_json::json!({"name": name, "address": member.address()}));
     let spec = serde_json::json!({"members": 0, "external": masters});
     let quorum = RedisQuorum::new("far", serde_json::from_value(spec).unwrap());
     let plan = external_members(&quorum).into_iter().next().unwrap();
-    let agreement = SharedAgreement::new(&quorum);
+    let agreement = Arc::default();
+    follow(&agreement, &quorum);
     let shared = Shared { agreement, quorum: ObjectRef::new("far").within("locks"), ..link.shared.clone() };
-    let stop = CancellationToken::new();
-    let far = MemberLink::start(shared, plan, stop.clone());
+    let far = MemberLink::start(shared, plan);
     let user = Endpoint { address: member.address(), username: user.to_owned(), password, tls: None };
     far.place_external(Some(user), None, 1, Guard { uid: "far".to_owned(), epoch: 2 });
-    (far, stop.drop_guard())
+    far
 }
 
 fn trouble(far: &MemberLink) -> Option<String> {
@@ -99,11 +100,11 @@ fn trouble(far: &MemberLink) -> Option<String> {
 
 #[tokio::test]
 async fn a_busy_external_master_is_not_awaited_and_is_reported() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
     until_true("stuck", &link, MemberLink::is_stuck).await;
 
-    let (far, _end) = external(&link, &member, OPERATOR_USER, auth.password("main-0", OPERATOR_USER));
+    let far = external(&link, &member, OPERATOR_USER, auth.password("main-0", OPERATOR_USER));
     until_true("reported", &far, |far| trouble(far).is_some()).await;
     assert_eq!(trouble(&far), Some(MemberError::Busy.to_string()));
 }
@@ -111,7 +112,7 @@ async fn a_busy_external_master_is_not_awaited_and_is_reported() {
 /// The user can log in, and the master refuses the first read.
 #[tokio::test]
 async fn a_master_that_refuses_a_read_is_reported_and_asked_rarely() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     let password = auth.password("main-0", OPERATOR_USER);
     let url = format!("redis://{OPERATOR_USER}:{}@{}/", password.expose(), member.address());
     let mut admin = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
@@ -123,7 +124,7 @@ async fn a_master_that_refuses_a_read_is_reported_and_asked_rarely() {
         received.trim().parse::<u64>().unwrap()
     };
     let before = connections(&mut admin).await;
-    let (far, _end) = external(&link, &member, "blind", Secret::new("secret"));
+    let far = external(&link, &member, "blind", Secret::new("secret"));
     until_true("reported", &far, |far| trouble(far).is_some_and(|text| text.contains("NOPERM"))).await;
     sleep(Duration::from_secs(2)).await;
     let made = connections(&mut admin).await - before;
@@ -133,10 +134,10 @@ async fn a_master_that_refuses_a_read_is_reported_and_asked_rarely() {
 /// A member that is full when the operator starts has no connection to report that.
 #[tokio::test]
 async fn a_member_that_refuses_the_operator_is_full() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     let idle = filled(&member, &link).await;
     let (plan, users) = plan();
-    let (other, _end) = started(&member, &plan, &users, &auth);
+    let other = started(&member, &plan, &users, &auth);
     until_true("full for another replica", &other, MemberLink::is_full).await;
     assert!(!other.answers());
     drop(idle);

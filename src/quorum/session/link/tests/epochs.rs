@@ -26,7 +26,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     let (learning, users) = plan_with(json!({"membershipEpoch": 1, "voters": ["main-0"], "members": member_of(1)}));
     let auth = Auth::random();
     let member = Member::new(&learning, &auth);
-    let (link, _end) = linked(&member, &learning, &users, &auth).await;
+    let link = linked(&member, &learning, &users, &auth).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(TERM).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
     let asked = ["locker-e1".to_owned(), "readiness".to_owned()];
-    let (link, _end) = linked(&member, &plan, &asked, &auth).await;
+    let link = linked(&member, &plan, &asked, &auth).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(TERM).await.unwrap();

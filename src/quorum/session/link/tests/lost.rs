@@ -8,7 +8,7 @@ async fn a_refused_password_differs_from_a_silent_process() {
     let (plan, users) = plan();
     let (lost, replacement) = (Auth::random(), Auth::replacement(UnixMillis(1)));
     let mut member = Member::new(&plan, &lost);
-    let (link, _end) = linked(&member, &plan, &users, &lost).await;
+    let link = linked(&member, &plan, &users, &lost).await;
     assert!(!link.state().is_refused_by(Some("pod-1")));
 
     let target = |auth: &Auth, pod: &str| {

@@ -32,7 +32,6 @@ struct Quorum {
     links: Vec<Arc<MemberLink>>,
     clocks: Arc<ClockGuard>,
     admitted: Vec<RunId>,
-    _ends: Vec<DropGuard>,
 }
 
 impl Quorum {
@@ -42,14 +41,12 @@ impl Quorum {
         let (plan, users, auth) = (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"), Auth::random());
         let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
         let clocks = Arc::new(ClockGuard::new(3, rule));
-        let mut of = Self { members: vec![], links: vec![], clocks, admitted: vec![], _ends: vec![] };
+        let mut of = Self { members: vec![], links: vec![], clocks, admitted: vec![] };
         for index in 0..3 {
             let member = Member::of(&plan, &auth, index, |directory| {
                 vec![("LD_PRELOAD", library()), ("CLOCK_OFFSET_FILE", directory.join("offset"))]
             });
-            let stop = CancellationToken::new();
-            let shared = shared(of.clocks.clone());
-            let link = MemberLink::start(shared, plan.members[index].clone(), stop.clone());
+            let link = MemberLink::start(shared(of.clocks.clone()), plan.members[index].clone());
             link.place_at(
                 Some((format!("pod-{index}"), member.address())),
                 None,
@@ -66,7 +63,6 @@ impl Quorum {
             of.members.push(member);
             of.links.push(link);
             of.admitted.push(run_id);
-            of._ends.push(stop.drop_guard());
         }
         of
     }
@@ -226,22 +222,22 @@ pub(super) async fn connect(member: &Member, auth: &Auth) -> redis::RedisResult<
 }
 
 /// An open member, in the state that its leader leaves.
-pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
+pub(super) async fn led() -> (Member, Arc<MemberLink>, Auth) {
     let (plan, users) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
-    let (link, end) = linked(&member, &plan, &users, &auth).await;
+    let link = linked(&member, &plan, &users, &auth).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(EPOCH).await.unwrap();
     admin.open(EPOCH, &plan.user_rules(&auth, "main-0"), token(1)).await.unwrap();
     drop(admin);
-    (member, link, end, auth)
+    (member, link, auth)
 }
 
 #[tokio::test]
 async fn client_keys_without_expiry_and_the_average_ttl_are_observed() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     let mut client = client(&member, &auth).await;
     let endless = |state: &LinkState| state.observation().map(Observation::endless_keys);
     // The operator's own keys, the counter and the epoch, have no time to live and are not counted.
@@ -267,7 +263,7 @@ async fn next_event(events: &mut broadcast::Receiver<QuorumEvent>) -> QuorumEven
 
 #[tokio::test]
 async fn a_script_that_keeps_a_member_busy_is_ended() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     let mut events = link.shared.events.subscribe();
     busy(client(&member, &auth).await, "while true do end");
     assert_eq!(next_event(&mut events).await, QuorumEvent::ScriptKilled { member: "main-0".into() });
@@ -279,7 +275,7 @@ async fn a_script_that_keeps_a_member_busy_is_ended() {
 
 #[tokio::test]
 async fn a_script_that_has_written_cannot_be_ended_and_is_reported() {
-    let (member, link, _end, auth) = led().await;
+    let (member, link, auth) = led().await;
     let mut events = link.shared.events.subscribe();
     busy(client(&member, &auth).await, "redis.call('SET', KEYS[1], 'v') while true do end");
     let unkillable = QuorumEvent::ScriptUnkillable { member: "main-0".into(), pod: "main-0-0".into() };
