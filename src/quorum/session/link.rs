@@ -24,7 +24,7 @@ use crate::quorum::model::agreement::Agreement;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::MemberPlan;
 use crate::quorum::model::unanswered::Unanswered;
-use crate::redis_member::{Endpoint, Machine, Observation, RedisMember, Secret};
+use crate::redis_member::{Endpoint, Machine, Observation, RedisMember};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
 
@@ -41,8 +41,8 @@ const ADMIN_DEADLINE: Duration = Duration::from_secs(1);
 struct Target {
     pod_uid: String,
     admin: Endpoint,
-    /// The other password that its process possibly accepts during a rotation.
-    other_password: Option<Secret>,
+    /// The same with the other password, which its process possibly accepts during a rotation.
+    other_admin: Option<Endpoint>,
     users: Vec<String>,
 }
 
@@ -175,10 +175,11 @@ impl MemberLink {
         }
     }
 
-    /// The text about a failed request to the member.
-    fn unanswered(&self, error: &MemberError) -> String {
-        let of_master = |master| Unanswered::of(master, error).to_string();
-        self.plan.external.as_ref().map_or_else(|| error.to_string(), of_master)
+    /// Records a failed request to an external master.
+    fn note_unanswered(&self, error: &MemberError) {
+        if let Some(master) = &self.plan.external {
+            self.note_missed(&Unanswered::of(master, error).to_string());
+        }
     }
 
     /// Whether the process can vote. An external master has no user to open, so the status alone decides.

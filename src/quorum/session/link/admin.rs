@@ -2,8 +2,8 @@
 
 use tokio::sync::MutexGuard;
 
-use super::MemberLink;
 use super::external_link::read_record;
+use super::{MemberLink, Target};
 use crate::redis_member::acl::UserRule;
 use crate::redis_member::{ActError, AdminConnection, Fingerprint, Observation, Secret, raise_counter};
 use crate::redlock::{FencingToken, MemberError, RunId};
@@ -12,9 +12,7 @@ use crate::redlock::{FencingToken, MemberError, RunId};
 pub struct AdminSession<'a> {
     link: &'a MemberLink,
     admin: AdminConnection,
-    /// The pod of the connection.
-    pod_uid: String,
-    users: Vec<String>,
+    target: Target,
     _turn: MutexGuard<'a, ()>,
 }
 
@@ -27,8 +25,7 @@ impl MemberLink {
         if admin.run_id() != run_id {
             return Err(ActError::OtherProcess);
         }
-        self.note_connected(&admin);
-        Ok(AdminSession { link: self, admin, pod_uid: target.pod_uid, users: target.users, _turn: turn })
+        Ok(AdminSession { link: self, admin, target, _turn: turn })
     }
 
     /// Reads the token counter of the process.
@@ -39,19 +36,21 @@ impl MemberLink {
     }
 }
 
-/// The error if a user is still open after its closing.
-fn still_open() -> ActError {
-    ActError::Member(MemberError::Other("users are still open".to_owned()))
+const STILL_OPEN: &str = "users are still open";
+
+/// The result of an act that the member must show.
+fn confirmed(is_shown: bool, failure: &str) -> Result<(), ActError> {
+    if is_shown { Ok(()) } else { Err(MemberError::Other(failure.to_owned()).into()) }
 }
 
 impl AdminSession<'_> {
     /// Observes the process, and stores the observation in the link as well.
     pub async fn observe(&mut self) -> Result<Observation, ActError> {
-        let users = self.link.state.lock().asked_about(&self.users, self.admin.run_id());
+        let users = self.link.state.lock().asked_about(&self.target.users, self.admin.run_id());
         let users: Vec<&str> = users.iter().map(String::as_str).collect();
         let observation = self.admin.observe(&users).await?;
         // Another pod has perhaps got the member's name since the connection was opened.
-        match self.link.note_observation(&self.pod_uid, observation.clone()) {
+        match self.link.note_observation(&self.target.pod_uid, observation.clone()) {
             true => Ok(observation),
             false => Err(ActError::OtherProcess),
         }
@@ -107,10 +106,7 @@ impl AdminSession<'_> {
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         let open = self.observe_all().await?.open_users;
         self.admin.close_all(epoch, users, &open).await?;
-        let observation = self.observe().await?;
-        if !observation.open_users.is_empty() {
-            return Err(still_open());
-        }
+        confirmed(self.observe().await?.open_users.is_empty(), STILL_OPEN)?;
         self.link.note_fenced(self.admin.run_id());
         Ok(())
     }
@@ -119,10 +115,7 @@ impl AdminSession<'_> {
     pub async fn close_some(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         self.admin.close(epoch, users).await?;
         let names: Vec<&str> = users.iter().map(UserRule::name).collect();
-        match self.admin.observe(&names).await?.open_users.is_empty() {
-            true => Ok(()),
-            false => Err(still_open()),
-        }
+        confirmed(self.admin.observe(&names).await?.open_users.is_empty(), STILL_OPEN)
     }
 
     /// Raises the counter of a process to this token, if it is lower. The process votes now, or soon.
@@ -132,10 +125,7 @@ impl AdminSession<'_> {
         if self.link.plan.is_external() {
             return Ok(raise_counter(&mut self.admin, token).await.map(drop)?);
         }
-        match self.admin.restore_counter(token).await? >= token {
-            true => Ok(()),
-            false => Err(ActError::Member(MemberError::Other("the counter is still lower".to_owned()))),
-        }
+        confirmed(self.admin.restore_counter(token).await? >= token, "the counter is still lower")
     }
 
     /// Makes sure that on the process no vote counts under an earlier membership epoch than this.
@@ -156,10 +146,8 @@ impl AdminSession<'_> {
     /// Writes this epoch into the quorum's record, so that the master refuses votes under earlier epochs.
     async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
         read_record(self.link, &mut self.admin).await;
-        match self.link.shared.agreement.lock().epoch_at(&self.link.name, self.admin.run_id()) {
-            Some(recorded) if recorded >= epoch => Ok(()),
-            _ => Err(ActError::Member(MemberError::Other("its record does not say so yet".to_owned()))),
-        }
+        let recorded = self.link.shared.agreement.lock().epoch_at(&self.link.name, self.admin.run_id());
+        confirmed(recorded.is_some_and(|recorded| recorded >= epoch), "its record does not say so yet")
     }
 
     /// Restores the counter and opens the users, in this order, on this connection.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::{ADMIN_DEADLINE, MemberLink, PROBE_PERIOD, Target};
+use super::{MemberLink, PROBE_PERIOD};
 use crate::quorum::model::events::QuorumEvent;
-use crate::redis_member::AdminConnection;
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
@@ -101,18 +100,6 @@ impl Service {
     }
 }
 
-/// Ends the script that makes a new connection useless.
-pub(super) async fn end_script_at(link: &MemberLink, target: &Target) {
-    let outcome = AdminConnection::kill_busy_script(&target.admin, link.shared.machine.clone(), ADMIN_DEADLINE).await;
-    note_script(link, &outcome);
-}
-
-/// Ends the running script.
-pub(super) async fn end_script(link: &MemberLink, admin: &mut AdminConnection) {
-    let outcome = admin.script_kill().await;
-    note_script(link, &outcome);
-}
-
 /// Takes an answer of the member, and announces the quorum if the member is stuck.
 pub(super) fn note_full(link: &MemberLink, is_full: bool) {
     let now = link.now();
@@ -122,8 +109,10 @@ pub(super) fn note_full(link: &MemberLink, is_full: bool) {
     }
 }
 
-/// Publishes an Event about a new outcome. Every replica publishes its own acts, because each can end a script.
-fn note_script(link: &MemberLink, outcome: &Result<(), MemberError>) {
+/// Takes the outcome of an attempt to end a script, and publishes an Event about a new one.
+///
+/// Every replica publishes its own acts, because each can end a script.
+pub(super) fn note_script(link: &MemberLink, outcome: &Result<(), MemberError>) {
     let member = link.name.to_string();
     let (cause, event) = match outcome {
         Ok(()) => (Cause::Script, QuorumEvent::ScriptKilled { member }),

@@ -17,7 +17,7 @@ pub(super) async fn check_rights(link: &MemberLink, admin: &mut AdminConnection)
             false
         }
         Err(error @ MemberError::Fenced) => {
-            link.note_missed(&link.unanswered(&error));
+            link.note_unanswered(&error);
             false
         }
         // The master is alive, and the next probe checks it again.
@@ -42,7 +42,7 @@ pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) 
         }
         // The master is alive, and the next probe reads it again.
         Err(MemberError::Busy | MemberError::Loading) => {}
-        Err(error @ MemberError::Fenced) => link.note_missed(&link.unanswered(&error)),
+        Err(error @ MemberError::Fenced) => link.note_unanswered(&error),
         Err(error) => link.note_missed(&format!("the record of its operators was not read: {error}")),
     }
 }

@@ -63,8 +63,10 @@ impl MemberLink {
                 tls: tls.clone(),
             };
             self.place_voter(epoch, endpoint(UserRule::locker_name(epoch)), None);
-            let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
-            Target { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
+            let admin = endpoint(OPERATOR_USER.to_owned());
+            let other = auth.other_password(&self.plan.name, OPERATOR_USER);
+            let other_admin = other.map(|password| Endpoint { password, ..admin.clone() });
+            Target { pod_uid, admin, other_admin, users: users.to_vec() }
         });
         self.set_target(target);
     }
@@ -87,7 +89,7 @@ impl MemberLink {
         let is_here = |user: &Endpoint| self.plan.external.as_ref().is_some_and(|plan| plan.address == user.address);
         let Some(admin) = user.filter(is_here) else { return };
         self.place_voter(epoch, admin.clone(), Some(guard));
-        self.set_target(Some(Target { pod_uid: String::new(), admin, other_password: None, users: Vec::new() }));
+        self.set_target(Some(Target { pod_uid: String::new(), admin, other_admin: None, users: Vec::new() }));
     }
 
     fn place_voter(&self, epoch: i64, endpoint: Endpoint, guard: Option<Guard>) {
