@@ -48,19 +48,19 @@ impl Sessions {
     pub fn start(context: Context) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (announcements, _) = broadcast::channel(CAPACITY);
         let (by_quorum, nodes, paused) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let registry = Arc::new(Registry { context, by_quorum, nodes, paused, announcements });
-        let task = follow(registry.context.clone(), Arc::downgrade(&registry));
-        (Self(registry), task)
+        let sessions = Self(Arc::new(Registry { context, by_quorum, nodes, paused, announcements }));
+        let task = follow(sessions.0.context.clone(), Arc::downgrade(&sessions.0));
+        (sessions, task)
     }
 
     /// The session of a quorum, if the quorum is known.
     pub fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
-        self.0.get(quorum)
+        self.0.by_quorum.lock().get(quorum).cloned()
     }
 
     /// All sessions.
     pub fn all(&self) -> Vec<Arc<QuorumSession>> {
-        self.0.all()
+        self.0.by_quorum.lock().values().cloned().collect()
     }
 
     /// Quorums whose session, members or status changed. A reader that falls behind gets every quorum.
@@ -85,29 +85,22 @@ async fn follow(context: Context, registry: Weak<Registry>) {
     let mut pods = std::pin::pin!(context.pods.changes());
     let mut nodes = std::pin::pin!(context.nodes.changes());
     let mut rounds = interval(ROUND);
+    let sessions = || registry.upgrade().map(Sessions);
     loop {
-        tokio::select! {
-            _ = rounds.tick() => registry.upgrade().map(|registry| registry.mend()),
-            Some(change) = quorums.next() => registry.upgrade().map(|registry| registry.on_quorum(&change)),
-            Some(change) = pods.next() => registry.upgrade().map(|registry| registry.on_pod(&change)),
-            Some(change) = nodes.next() => registry.upgrade().map(|registry| registry.on_node(&change)),
-            else => return,
+        let done = tokio::select! {
+            _ = rounds.tick() => sessions().map(|sessions| sessions.mend()),
+            Some(change) = quorums.next() => sessions().map(|sessions| sessions.on_quorum(&change)),
+            Some(change) = pods.next() => sessions().map(|sessions| sessions.on_pod(&change)),
+            Some(change) = nodes.next() => sessions().map(|sessions| sessions.on_node(&change)),
+            else => None,
         };
-        if registry.strong_count() == 0 {
+        if done.is_none() {
             return;
         }
     }
 }
 
-impl Registry {
-    fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
-        self.by_quorum.lock().get(quorum).cloned()
-    }
-
-    fn all(&self) -> Vec<Arc<QuorumSession>> {
-        self.by_quorum.lock().values().cloned().collect()
-    }
-
+impl Sessions {
     /// Calls a session. Its panic ends that session only.
     fn deliver(&self, session: &QuorumSession, deliver: impl FnOnce(&QuorumSession)) {
         if caught_in(|| deliver(session)).is_err() {
@@ -117,16 +110,16 @@ impl Registry {
 
     /// Ends a session that panicked. Its quorum counts as unreachable until the session starts again.
     fn rest(&self, quorum: &ObjectRef<RedisQuorum>) {
-        let metrics = &self.context.metrics;
+        let metrics = &self.0.context.metrics;
         metrics.count(&metrics.panics, "session");
-        drop(self.by_quorum.lock().remove(quorum));
-        let now = self.context.clock.monotonic();
-        let mut paused = self.paused.lock();
+        drop(self.0.by_quorum.lock().remove(quorum));
+        let now = self.0.context.clock.monotonic();
+        let mut paused = self.0.paused.lock();
         paused.retain(|_, until| now < *until);
         paused.insert(quorum.clone(), now + AFTER_PANIC);
         drop(paused);
         tracing::error!(%quorum, pause = ?AFTER_PANIC, "the session of this quorum panicked, and starts again after a pause");
-        let _ = self.announcements.send(quorum.clone());
+        let _ = self.0.announcements.send(quorum.clone());
     }
 
     /// Ends the sessions that panicked, and starts the missing ones.
@@ -134,10 +127,10 @@ impl Registry {
         for session in self.all().iter().filter(|session| session.is_broken()) {
             self.rest(session.reference());
         }
-        for quorum in self.context.quorums.all() {
+        for quorum in self.0.context.quorums.all() {
             // Earlier there was possibly no room for it, or its session panicked and pauses.
             let waits = self.get(&ObjectRef::from_obj(&*quorum)).is_none();
-            if waits && self.context.replica.settings.serves(&quorum) && !self.context.has_no_room(&quorum) {
+            if waits && self.0.context.replica.settings.serves(&quorum) && !self.0.context.has_no_room(&quorum) {
                 self.on_quorum(&Change::Applied(quorum));
             }
         }
@@ -145,12 +138,12 @@ impl Registry {
 
     /// Starts the session of a quorum that has none.
     fn begin(&self, reference: &ObjectRef<RedisQuorum>, quorum: &Arc<RedisQuorum>) {
-        if self.paused.lock().get(reference).is_some_and(|until| self.context.clock.monotonic() < *until) {
+        if self.0.paused.lock().get(reference).is_some_and(|until| self.0.context.clock.monotonic() < *until) {
             return;
         }
-        let started = caught_in(|| QuorumSession::start(&self.context, quorum.clone(), self.announcements.clone()));
+        let started = caught_in(|| QuorumSession::start(&self.0.context, quorum.clone(), self.0.announcements.clone()));
         match started {
-            Ok(Some(session)) => drop(self.by_quorum.lock().insert(reference.clone(), session)),
+            Ok(Some(session)) => drop(self.0.by_quorum.lock().insert(reference.clone(), session)),
             Ok(None) => {}
             Err(_panic) => self.rest(reference),
         }
@@ -162,19 +155,18 @@ impl Registry {
         let session_of_object = self.get(&reference).filter(|session| Some(session.uid()) == quorum.uid().as_deref());
         match (change, session_of_object) {
             // Another operator serves this quorum. Two operators would repeatedly raise their epochs above each other on its members.
-            (Change::Applied(quorum), _) if !self.context.replica.settings.serves(quorum) => {}
+            (Change::Applied(quorum), _) if !self.0.context.replica.settings.serves(quorum) => {}
             (Change::Applied(quorum), Some(session)) => {
                 self.deliver(&session, |session| session.update(quorum.clone()))
             }
-            // The quorum must wait until there is room for it.
-            (Change::Applied(quorum), None) if self.context.has_no_room(quorum) => {}
             // Another UID under the same name is another quorum, with other secrets and other members.
-            (Change::Applied(quorum), None) => self.begin(&reference, quorum),
-            (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.by_quorum.lock().remove(&reference)),
-            // This is the deletion of an earlier object of that name, or of one whose session pauses.
-            (Change::Deleted(_) | Change::Vanished(_), None) => {}
+            (Change::Applied(quorum), None) if !self.0.context.has_no_room(quorum) => self.begin(&reference, quorum),
+            (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.0.by_quorum.lock().remove(&reference)),
+            // The quorum waits until there is room for it. Or this is the deletion of an earlier object of that name, or of one whose
+            // session pauses.
+            (_, None) => {}
         }
-        let _ = self.announcements.send(reference);
+        let _ = self.0.announcements.send(reference);
     }
 
     fn on_pod(&self, change: &Change<Pod>) {
@@ -190,9 +182,9 @@ impl Registry {
 
     fn on_node(&self, change: &Change<Node>) {
         let news = match change {
-            Change::Applied(node) => self.nodes.lock().observe(node, self.context.clock.monotonic()),
-            Change::Deleted(node) => self.nodes.lock().deleted(node),
-            Change::Vanished(node) => self.nodes.lock().vanished(node),
+            Change::Applied(node) => self.0.nodes.lock().observe(node, self.0.context.clock.monotonic()),
+            Change::Deleted(node) => self.0.nodes.lock().deleted(node),
+            Change::Vanished(node) => self.0.nodes.lock().vanished(node),
         };
         // Such changes are rare, and a node can have the predecessor of any member.
         if news {

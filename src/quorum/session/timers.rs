@@ -68,10 +68,8 @@ impl Timers {
         let running = pod.uid().zip(facts::running_container(pod));
         let Some((pod_uid, container_id)) = running else { return };
         let mut containers = self.containers.lock();
-        let before = containers.get(member);
-        if before
-            .is_none_or(|before| (before.pod_uid.as_str(), before.container_id.as_str()) != (&pod_uid, container_id))
-        {
+        let is_same = |before: &RunningContainer| before.pod_uid == pod_uid && before.container_id == container_id;
+        if !containers.get(member).is_some_and(is_same) {
             let since = self.clock.boottime();
             let running = RunningContainer { pod_uid, container_id: container_id.to_owned(), since, of: None };
             containers.insert(member.to_owned(), running);
