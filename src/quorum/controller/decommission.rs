@@ -269,7 +269,8 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
 async fn publish_waits(sources: &Sources<'_>, mut waits: Vec<String>) -> Result<()> {
     let (cluster, quorum) = (sources.cluster, sources.session.quorum());
     let held = locks::all(&sources.held_locks(&quorum));
-    let lost = (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: progress::listed_up_to(NAMED, &held) });
+    let lost =
+        (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: progress::listed_up_to(NAMED, &held) });
     waits.extend(lost.as_ref().map(QuorumEvent::to_string));
     let ready = quorum.condition(QuorumCondition::Ready);
     let is_published = ready.is_some_and(|ready| ready.reason == CommonReason::Deleting.to_string());

@@ -135,9 +135,10 @@ mod tests {
             assert_eq!(deletions[0].contains("dryRun"), is_checked_first, "{deletions:?}");
             assert_eq!(world.requests("PUT"), Vec::<String>::new(), "its record does not change");
             let observed = observer.observe();
-            let message = progress(&decide::rollout(&observed), observed.own().len(), &observed.memory.undeleted.lock())
-                .unwrap()
-                .message;
+            let message =
+                progress(&decide::rollout(&observed), observed.own().len(), &observed.memory.undeleted.lock())
+                    .unwrap()
+                    .message;
             let cause = if code == 500 { "failed with code 500" } else { "denied by policy p" };
             assert!(message.contains("main-0") && message.contains(cause), "{message}");
         }

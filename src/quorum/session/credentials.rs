@@ -13,8 +13,8 @@ use super::QuorumSession;
 use super::auth_reader::secrets;
 use crate::api::requests::{SHORT_TIMEOUT, within};
 use crate::api::server_time::ServerTime;
-use crate::api::{QUORUM_LABEL, RedisQuorum};
-use crate::quorum::model::plan::{ExternalPlan, recorded_members};
+use crate::api::{ExternalStatus, QUORUM_LABEL, RedisQuorum, SecretRef};
+use crate::quorum::model::plan::recorded_members;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, is_lent};
 use crate::redis_member::{Authorities, Endpoint, Secret};
 
@@ -47,7 +47,7 @@ pub(super) async fn follow(session: Weak<QuorumSession>) {
 }
 
 /// The external members, by name.
-fn externals(quorum: &RedisQuorum) -> Vec<(String, ExternalPlan)> {
+fn externals(quorum: &RedisQuorum) -> Vec<(String, ExternalStatus)> {
     recorded_members(quorum).into_iter().filter_map(|member| Some((member.name, member.external?))).collect()
 }
 
@@ -55,20 +55,21 @@ fn externals(quorum: &RedisQuorum) -> Vec<(String, ExternalPlan)> {
 async fn read(
     api: &Api<SecretObject>,
     quorum: &str,
-    external: &ExternalPlan,
+    external: &ExternalStatus,
     server_time: &Arc<ServerTime>,
 ) -> Result<Endpoint, String> {
-    let (username, password) = match &external.secret {
+    let (username, password) = match &external.secret_ref {
         None => (String::new(), Secret::new("")),
-        Some(name) => user(&get(api, quorum, name).await?)?,
+        Some(SecretRef { name }) => user(&get(api, quorum, name).await?)?,
     };
     let endpoint = Endpoint { address: external.address.clone(), username, password, tls: None };
     let Some(plan) = &external.tls else { return Ok(endpoint) };
-    let authorities = match &plan.secret {
+    let authorities = match &plan.secret_ref {
         None => Authorities::of_the_system().map_err(|error| format!("TLS: {error}"))?,
-        Some(name) => authorities(&get(api, quorum, name).await?)?,
+        Some(SecretRef { name }) => authorities(&get(api, quorum, name).await?)?,
     };
-    let tls = authorities.judged_by(server_time.clone()).server(&plan.server_name);
+    let server_name = plan.server_name.as_deref().unwrap_or_default();
+    let tls = authorities.judged_by(server_time.clone()).server(server_name);
     Ok(Endpoint { tls: Some(tls.map_err(|error| error.to_string())?), ..endpoint })
 }
 

@@ -32,8 +32,8 @@ mod tests {
     use tokio::sync::broadcast;
 
     use super::*;
+    use crate::api::ExternalStatus;
     use crate::fence::clock::Rule;
-    use crate::quorum::model::plan::ExternalPlan;
     use crate::quorum::session::ClockGuard;
     use crate::redis_member::{Connect, Endpoint, Guard, Machine, Secret, Stream};
     use crate::redlock::{BoxFuture, Drift};
@@ -94,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_in_its_task_breaks_a_link() {
         let shared = shared(Machine { clock: Arc::new(SystemClock), network: Arc::new(Poisonous) });
-        let external = ExternalPlan { address: "a:1".to_owned(), secret: None, tls: None };
+        let external = ExternalStatus { address: "a:1".to_owned(), secret_ref: None, tls: None };
         let mut links = Arc::default();
         let member = MemberPlan { index: 0, name: "a".to_owned(), external: Some(external) };
         follow(&shared, &mut links, vec![member]);

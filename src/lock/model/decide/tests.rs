@@ -9,7 +9,7 @@ use super::*;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{Election, ElectionLease, HeldQuorum, LOCK_FINALIZER};
 use crate::lock::model::end::{Doubt, End};
-use crate::lock::model::hold::{RenewalOutcome, Terms};
+use crate::lock::model::hold::Terms;
 use crate::quorum::model::lookup::LookupError;
 use crate::redlock::{Extend, LockKey, Nonce, Votes};
 use crate::time::UnixMicros;

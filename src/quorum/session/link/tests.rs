@@ -111,7 +111,7 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
 
 /// A link that has not reached its member yet.
 fn started(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> Arc<MemberLink> {
-    let rule = Rule { drift: plan.promised.drift, window: plan.promised.max_ttl };
+    let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
     let link = MemberLink::start(shared(Arc::new(ClockGuard::new(1, rule))), plan.members[0].clone());
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, users);
     link
