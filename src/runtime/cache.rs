@@ -76,8 +76,8 @@ impl<K: Kind> Cache<K> {
     /// An empty cache, and the future that keeps it current until it is dropped.
     ///
     /// It watches each of these APIs, with its namespace or in all namespaces. It keeps unreadable objects separately (see [`Guarded`]).
-    /// `exists` is false for a namespace that does not exist or is being deleted. If a list is refused there, because its Role is gone, too, the
-    /// namespace has no objects.
+    /// `exists` is false for a namespace that does not exist or is being deleted. If a list is refused there, because the Role is gone as
+    /// well, the namespace has no objects.
     pub fn of_existing<E: Fn(&str) -> bool + Send + 'static>(
         watched: Vec<(Option<String>, Api<Guarded<K>>)>,
         clock: &Arc<dyn Clock>,
@@ -114,7 +114,7 @@ impl<K: Kind> Cache<K> {
     /// An empty cache, and its writer for watches of these namespaces. `None` means all namespaces.
     fn unfilled(namespaces: Vec<Option<String>>) -> (Self, Follower<K>) {
         let mut writer = Writer::<K>::default();
-        // From now on the store shows each change. `filled` tells when it is complete.
+        // From now on the store shows each change. `filled` marks that it is complete.
         writer.apply_watcher_event(&watcher::Event::InitDone);
         let cache = Self {
             store: writer.as_reader(),

@@ -6,7 +6,9 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// Patterns of the details of one attempt. The first group of a match stays, and a match without it becomes `ID`.
+/// Patterns of the details of one attempt.
+///
+/// The first group of a match stays. A match without that group becomes `ID`.
 const DETAILS: [&str; 6] = [
     // `back-off 40s restarting`
     r"(?i)\b(back-off) \d\S*",
