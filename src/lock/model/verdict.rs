@@ -305,7 +305,7 @@ pub(in crate::lock) fn all_of(instances: Vec<Instance>, complete: bool) -> Insta
         return Instance::Running;
     }
     let doubt = instances.iter().find(|instance| matches!(instance, Instance::Doubt(_))).copied();
-    doubt.unwrap_or_else(|| match () {
+    doubt.unwrap_or(match () {
         () if instances.is_empty() => Instance::Doubt(Doubt::NoPods),
         () if complete => Instance::Terminated,
         () => Instance::Doubt(Doubt::OtherPods),

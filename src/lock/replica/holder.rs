@@ -125,7 +125,7 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
         pods.iter().any(|(pod, instance)| *instance == Instance::Running && pod.metadata.deletion_timestamp.is_some());
     // The token of the hold under which the pod was created.
     let made_with = |pod: &Pod| pod.annotations().get(JOB_TOKEN_ANNOTATION)?.parse().ok();
-    JobPods { deleting, ..job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token) }
+    JobPods { deleting, ..job::pods(pods.iter().map(|(pod, instance)| (made_with(pod), *instance)), token) }
 }
 
 /// The pods that these UIDs own, present and deleted, and the state of each.
