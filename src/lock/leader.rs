@@ -7,6 +7,7 @@
 mod contender;
 pub mod controller;
 mod default;
+mod due_renewals;
 mod grant;
 mod index;
 mod job_sync;

@@ -124,7 +124,9 @@ impl QuorumSession {
 
     /// Whether one of its tasks panicked, so that the session must be replaced.
     pub(super) fn is_broken(&self) -> bool {
-        self.task.get().is_some_and(|task| task.is_finished()) || self.links().iter().any(|link| link.is_broken())
+        let panicked = self.task.get().is_some_and(|task| task.is_finished());
+        // A link that ends leaves the list under this lock. It is not broken.
+        panicked || self.links.lock().iter().any(|link| link.is_broken())
     }
 
     /// UID of the quorum.
@@ -287,7 +289,28 @@ fn is_newer(old: &RedisQuorum, new: &RedisQuorum) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::runtime::fake_api;
+    use crate::runtime::settings::Settings;
+
+    #[tokio::test]
+    async fn the_links_of_a_session_end_with_it() {
+        let context = fake_api::context(Settings::default(), |_request| (404, serde_json::json!({})));
+        let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
+        quorum.metadata.uid = Some("q".to_owned());
+        let session = QuorumSession::start(&context, Arc::new(quorum), broadcast::channel(8).0).unwrap();
+        let links = session.links();
+        assert!(links.len() == 3 && !session.is_broken());
+        drop(session);
+        let ended = async {
+            while !links.iter().all(|link| link.is_broken()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ended).await.expect("each task has ended");
+    }
 
     #[test]
     fn versions_are_compared_as_numbers() {

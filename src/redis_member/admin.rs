@@ -81,7 +81,9 @@ impl AdminConnection {
         let mut admin = Self::open_connection(endpoint, machine.into(), deadline).await?;
         // Redis then ends other connections first when it runs out of memory for its clients. An external master can refuse this, which
         // does no harm. The first answer can also refuse the connection.
-        if let Err(error @ MemberError::Unreachable(_)) = admin.ask(cmd("CLIENT").arg("NO-EVICT").arg("ON")).await {
+        if let Err(error) = admin.ask(cmd("CLIENT").arg("NO-EVICT").arg("ON")).await
+            && (admin.broken || matches!(error, MemberError::Unreachable(_)))
+        {
             return Err(error);
         }
         let info = admin.ask(cmd("INFO").arg("server")).await?;

@@ -280,7 +280,10 @@ fn settings_that_cannot_work_together_are_refused() {
         ("test.namespace=a,leaveOutNamespaces={a}", "test.namespace"),
         ("extraObjects[0].apiVersion=redlock-operator.io/v1alpha1,extraObjects[0].kind=RedisQuorum", "after the chart"),
         ("extraObjects[0]=---\n{kind: DistributedLock\\, apiVersion: redlock-operator.io/v1alpha1}", "DistributedLock"),
-        ("extraObjects[0].kind=List,extraObjects[0].items[0].kind=RedisQuorum,extraObjects[0].items[0].apiVersion=redlock-operator.io/v1", "after the chart"),
+        (
+            "extraObjects[0].kind=List,extraObjects[0].items[0].kind=RedisQuorum,extraObjects[0].items[0].apiVersion=redlock-operator.io/v1",
+            "after the chart",
+        ),
     ] {
         let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", settings], KUBE_VERSION].concat());
         assert!(!succeeded && text.contains(named), "{settings}: {text}");

@@ -8,13 +8,13 @@ use futures::{Stream, StreamExt, stream};
 use kube::ResourceExt;
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
+use super::due_renewals::DueRenewals;
 use super::leader_context::LeaderContext;
 use super::member_access::MemberAccess;
 use super::peers::Peers;
 use super::progress::{AFTER_CONFLICT, AFTER_ERROR, Error};
-use super::publish_renewals::{self, DueRenewals};
 use super::reconcile::reconcile;
-use super::{default, labels};
+use super::{default, labels, publish_renewals};
 use crate::api::DistributedLock;
 use crate::api::requests::RequestError;
 use crate::lock::model::contention::LockRef;

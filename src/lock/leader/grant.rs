@@ -33,6 +33,8 @@ const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
 ///
 /// The first status write then usually has all of them.
 const LATE_VOTES: Duration = Duration::from_millis(2);
+/// The pause after the release of a key, before the next attempt.
+const AFTER_RELEASE: Duration = Duration::from_millis(1);
 
 /// Adds the finalizer, so that the object cannot vanish while the key is held.
 ///
@@ -80,7 +82,7 @@ fn ready(members: &MemberAccess, lock: &DistributedLock, access: &Access) -> Res
     refused.map_or(Ok((session, rejoin_delay, signer, clock)), Err)
 }
 
-/// Makes one attempt at the members, on the free slots of the key in their order, and handles its outcome.
+/// Makes one attempt on the free slots of the key, in their order, and handles its outcome.
 async fn attempt(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
@@ -208,7 +210,7 @@ impl Occupied {
             // A value is used for one attempt on one slot, so no other slot has it.
             self.session.redlock().release(&self.session.electorate(), &self.key, &orphan).await;
             tracing::info!(lock = %full_name(lock), "released a grant that no status names");
-            return Ok(Progress::Done(Action::requeue(Duration::from_millis(1))));
+            return Ok(Progress::Done(Action::requeue(AFTER_RELEASE)));
         }
         Ok(leader.postpone(lock, self.explain(lock, &before, peers.max_ttl(access))))
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use tokio::sync::RwLock;
 
+use super::due_renewals::DueRenewals;
 use super::key_mutexes::KeyMutexes;
 use super::lease_sync::LeaseSync;
 use super::lock_store::LockStore;
@@ -15,7 +16,6 @@ use super::member_access::MemberAccess;
 use super::memory::Memory;
 use super::peers::Peers;
 use super::progress::Progress;
-use super::publish_renewals::DueRenewals;
 use super::reachability::Reachability;
 use crate::api::DistributedLock;
 use crate::lock::model::decide::WaitReason;

@@ -141,3 +141,26 @@ fn gated<'a>(settings: &Settings, lock: &'a DistributedLock) -> Option<&'a str> 
     let is_own = settings.operator == format!("{namespace}/{name}");
     (!is_own && lock.metadata.deletion_timestamp.is_none()).then_some(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_idle_lease_ends_only_the_hold_of_its_token() {
+        let lock = |token: i64| -> DistributedLock {
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "app", "namespace": "ns", "uid": "u"}, "spec": {},
+                "status": {"transitions": 1, "fencingToken": token}}))
+            .unwrap()
+        };
+        let leases = LeaseSync::default();
+        let end = End::LeaseIdle { lease: "app".to_owned(), silent: Duration::from_secs(9).into() };
+        let heartbeat = Heartbeat::new(Boottime::default());
+        let observed = Observed { heartbeat, misfit: None, idle: Some((6, end.clone())) };
+        leases.observed.lock().insert("u".to_owned(), observed);
+        assert_eq!((leases.idle(&lock(6)), leases.idle(&lock(7))), (Some(end), None));
+    }
+}

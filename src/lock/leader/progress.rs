@@ -56,7 +56,7 @@ pub(super) enum Progress {
     Done(Action),
 }
 
-/// The result of writes to another object of a lock, with the time after which to read that object again.
+/// The result of writes to another object of a lock, with the pause before its next reading.
 pub(super) type Synced = Result<Option<Duration>, Error>;
 
 /// The result of a step.

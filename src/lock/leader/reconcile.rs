@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures::future::OptionFuture;
 use kube::ResourceExt;
 
+use super::due_renewals::is_mere_renewal;
 use super::leader_context::LeaderContext;
 use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped, Synced};
 use super::publish_grant::not_written;
-use super::publish_renewals::is_mere_renewal;
 use super::{grant, job_sync, labels, observation, other_installation, release, seal, status};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum};
@@ -192,4 +192,49 @@ async fn leave(leader: &LeaderContext, lock: &DistributedLock) -> Result<Action,
         release::remove_finalizer(leader, lock).await?;
     }
     Ok(Action::await_change())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::DistributedLockStatus;
+    use crate::lock::leader::due_renewals::DueRenewals;
+    use crate::lock::leader::member_access::MemberAccess;
+    use crate::quorum::session::Sessions;
+    use crate::runtime::fake_api;
+    use crate::runtime::leader::Term;
+    use crate::runtime::settings::Settings;
+
+    /// A leader with empty caches. The API server answers each request with this code.
+    fn leader(code: u16) -> LeaderContext {
+        let refusal =
+            json!({"kind": "Status", "status": "Failure", "message": "denied", "reason": "Invalid", "code": code});
+        let context = fake_api::context(Settings::default(), move |_request| (code, refusal.clone()));
+        let (sessions, _follow_quorums) = Sessions::start(context.clone());
+        let members = MemberAccess { context: context.clone(), sessions, holds: Arc::default() };
+        LeaderContext::new(context, members, Term::new(1), DueRenewals::new().0)
+    }
+
+    /// Whether a lock blocks others on its key after the API server answered its status with this code.
+    async fn blocks_others(code: u16, status: Value) -> bool {
+        let lock: DistributedLock =
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "app", "namespace": "ns", "uid": "u"}, "spec": {"claim": {"identity": "a"}},
+                "status": status}))
+            .unwrap();
+        let (leader, lock) = (leader(code), Arc::new(lock));
+        let rest = Rest { status: DistributedLockStatus::default(), wake: None, renewal: None };
+        assert!(leave_free(&leader, &lock, &rest).await.is_err());
+        !leader.memory.is_unable("u", leader.members.now())
+    }
+
+    #[tokio::test]
+    async fn a_waiting_lock_without_its_status_blocks_no_other() {
+        let (free, held) = (json!({"transitions": 1}), json!({"transitions": 1, "holder": {"identity": "a"}}));
+        assert!(!blocks_others(422, free.clone()).await);
+        assert!(blocks_others(503, free).await, "the API server did not refuse the write");
+        assert!(blocks_others(422, held).await, "the lock has a holder");
+    }
 }

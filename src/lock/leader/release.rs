@@ -110,8 +110,9 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
     Ok(ending)
 }
 
-/// Ends the hold now: clears the label, removes the holder from the status, and then deletes the key of a freed lock.
+/// Ends the hold now.
 ///
+/// It clears the label, removes the holder from the status, and then deletes the key of a freed lock.
 /// The holder released it, its container has terminated, a majority of the members refused it, or it has run out.
 async fn free(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, phase: &Phase) -> Written {
     let (context, reason) = (&store.context, phase.end().reason());
@@ -202,7 +203,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::lock::leader::publish_renewals::DueRenewals;
+    use crate::lock::leader::due_renewals::DueRenewals;
     use crate::quorum::session::Sessions;
     use crate::runtime::context::Context;
     use crate::runtime::fake_api;

@@ -220,8 +220,8 @@ fn was_opened(lock: &DistributedLock, lease: &Lease, token: i64) -> bool {
 
 /// The end of a hold whose leader does not renew the Lease, with the token of that hold.
 ///
-/// The Lease was read at `now`. A client-go leader that has not renewed its Lease for its duration has stopped leading. A leader that has not written its name has one ttl
-/// for that.
+/// The Lease was read at `now`. A client-go leader that has not renewed its Lease for its duration has stopped leading. A leader that has
+/// not written its name has one ttl for that.
 pub fn idle(lock: &DistributedLock, lease: &Lease, heartbeat: &Heartbeat, now: Boottime) -> Option<(i64, End)> {
     let Named { name, token, .. } = Named::of(lock, lease);
     let limit = if name.is_empty() { lock.spec.ttl.get() } else { duration_of(lease) };

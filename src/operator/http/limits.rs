@@ -62,7 +62,7 @@ impl Connections {
     fn end_one(&mut self, newcomer: IpAddr) {
         let mut numbers = HashMap::from([(newcomer, 1)]);
         self.open.iter().for_each(|(address, _)| *numbers.entry(*address).or_default() += 1);
-        // Of equal numbers `max_by_key` returns the last one, so the order is reversed.
+        // `max_by_key` returns the last of equal numbers, so the order is reversed.
         let oldest = (0..self.open.len()).rev().max_by_key(|at| numbers[&self.open[*at].0]);
         if let Some(at) = oldest {
             self.open.remove(at).1.abort();

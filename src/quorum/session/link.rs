@@ -102,7 +102,7 @@ impl MemberLink {
         link
     }
 
-    /// Ends the probes of a removed member.
+    /// Ends the probes and votes of a removed member, or of a session that ends.
     ///
     /// For a caller that still has this link, the member never answers again.
     pub(super) fn end(&self) {

@@ -23,7 +23,8 @@ pub(super) async fn exchange(stream: &mut dyn Stream, commands: &Pipeline) -> Re
         let answer = parse_redis_value_async(&mut decoder, &mut received).await;
         answers.push(answer.map_err(|error| wire::error(&error))?);
     }
-    Ok(answers)
+    // A part of an answer without a request would be read as the next answer.
+    if decoder.buffer().is_empty() { Ok(answers) } else { Err(wire::unexpected()) }
 }
 
 #[cfg(test)]
@@ -54,6 +55,13 @@ mod tests {
             let read = exchange(&mut near, &commands(2)).await;
             assert_eq!(read.is_ok(), is_read, "{lengths:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn more_answers_than_requests_are_an_error() {
+        let (mut near, mut far) = tokio::io::duplex(1_024);
+        far.write_all(b"+PONG\r\n+PONG\r\n+PO").await.unwrap();
+        assert!(exchange(&mut near, &commands(2)).await.is_err());
     }
 
     #[tokio::test]

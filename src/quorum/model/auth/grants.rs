@@ -68,3 +68,67 @@ impl Auth {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis_member::acl::KeyPrefix;
+
+    fn client(name: &str, namespace: &str, prefix: &str) -> ClientPlan {
+        let key_prefix = KeyPrefix::parse(prefix).unwrap();
+        ClientPlan { name: name.into(), namespace: namespace.into(), key_prefix, access: ClientAccess::ReadWrite }
+    }
+
+    fn password(auth: &Auth, client: &ClientPlan) -> String {
+        auth.password("q-0", &client.user(3)).expose().to_owned()
+    }
+
+    #[test]
+    fn a_password_ends_with_its_client() {
+        let ci = client("ci", "a", "a/");
+        let first = Auth::random().granting(std::slice::from_ref(&ci)).unwrap();
+        assert_eq!(first.granting(std::slice::from_ref(&ci)), None, "nothing has changed");
+        let mut passwords = vec![password(&first, &ci)];
+        let removed = first.granting(&[]).unwrap();
+        passwords.push(password(&removed, &ci));
+        let reader = ClientPlan { access: ClientAccess::Read, ..ci.clone() };
+        for other in [ci.clone(), client("ci", "b", "a/"), client("ci", "a", "b/"), reader] {
+            let added = removed.granting(std::slice::from_ref(&other)).unwrap();
+            passwords.push(password(&added, &other));
+            if other != ci {
+                let moved = first.granting(std::slice::from_ref(&other)).unwrap();
+                assert!(!first.grants(&other) && moved.grants(&other) && !moved.grants(&ci));
+                passwords.push(password(&moved, &other));
+                let back = moved.granting(std::slice::from_ref(&ci)).unwrap();
+                passwords.push(password(&back, &ci));
+            }
+        }
+        let different: std::collections::BTreeSet<_> = passwords.iter().collect();
+        assert_eq!(different.len(), passwords.len());
+    }
+
+    #[test]
+    fn grants_of_others_and_users_of_the_operator_stay() {
+        let (ci, shop) = (client("ci", "a", "a/"), client("shop", "a", "a/"));
+        let both = Auth::random().granting(&[ci.clone(), shop.clone()]).unwrap();
+        let one = both.granting(std::slice::from_ref(&ci)).unwrap();
+        assert_eq!(password(&both, &ci), password(&one, &ci));
+        assert_ne!(password(&both, &shop), password(&one, &shop));
+        for user in ["operator", "locker-e3", "readiness"] {
+            assert_eq!(both.password("q-0", user), one.password("q-0", user), "{user}");
+        }
+        assert!(one.supersedes(&both) && !both.supersedes(&one), "other replicas take it");
+        assert_eq!(Auth::from_data(&one.data()), Some(one.clone()));
+        let rotated = one.begin("t").advance().advance().advance();
+        assert_ne!(password(&rotated, &ci), password(&one, &ci));
+        assert_eq!(rotated.granting(std::slice::from_ref(&ci)), None);
+    }
+
+    #[test]
+    fn secrets_begin_without_grants() {
+        for auth in [Auth::random(), Auth::replacement(crate::time::UnixMillis(1))] {
+            assert!(!auth.grants(&client("ci", "a", "a/")));
+            assert_eq!(Auth::from_data(&auth.data()), Some(auth));
+        }
+    }
+}

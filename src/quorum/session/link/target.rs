@@ -27,7 +27,7 @@ impl MemberLink {
     /// Returns false if the authorities for TLS are missing.
     ///
     /// A pod with TLS has no target until the trusted authorities are known.
-    pub(crate) fn place(
+    pub(in crate::quorum::session) fn place(
         &self,
         pod: Option<&Pod>,
         auth: Option<&Auth>,
@@ -78,7 +78,13 @@ impl MemberLink {
     /// Sets the place of the member and the process that the status admits.
     ///
     /// Without a user the target stays, because the Secret was possibly deleted by mistake.
-    pub(crate) fn place_external(&self, user: Option<Endpoint>, admitted: Option<RunId>, epoch: i64, guard: Guard) {
+    pub(in crate::quorum::session) fn place_external(
+        &self,
+        user: Option<Endpoint>,
+        admitted: Option<RunId>,
+        epoch: i64,
+        guard: Guard,
+    ) {
         let before = std::mem::replace(&mut *self.admitted.lock(), admitted.clone());
         // The operator cannot end this process for a step of its clock. Before its next admission it has waited like one that forgot
         // everything, so its clock is judged from its new time.
