@@ -60,7 +60,7 @@ fn outward(args: &OperatorArgs, api_server: Option<&str>) -> Outward {
 /// Runs one replica until SIGTERM or SIGINT.
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), ?args, "redlock-operator starts");
+    log_start(&args);
     let client = api_client::client().await?;
     // A separate client, because the renewal of the Lease must not wait for the writes of many locks.
     let lease_client = api_client::client().await?;
@@ -75,6 +75,25 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         result = operator.work(terminated) => result,
         served = serving => served.context("failed to serve HTTP"),
     }
+}
+
+/// Logs the version and the arguments of this operator.
+fn log_start(args: &OperatorArgs) {
+    let OperatorArgs { scopes, jobs, lease_gate, lock_metrics, .. } = args;
+    let list = |names: &[String]| names.join(",");
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        installation = scopes.installation,
+        operator = format!("{}/{}", args.namespace, args.lease),
+        replica = args.pod_name,
+        watch_namespaces = list(&scopes.watch_namespaces),
+        quorum_namespaces = list(&scopes.quorum_namespaces),
+        leave_out_namespaces = list(&scopes.leave_out_namespaces),
+        jobs,
+        lease_gate,
+        lock_metrics,
+        "redlock-operator starts"
+    );
 }
 
 /// A token that SIGTERM and SIGINT cancel, on Windows Ctrl-C.

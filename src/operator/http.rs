@@ -49,7 +49,11 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let listener = listen(address).await?;
     let (ready, clock, text) = (health.clone(), context.clock.clone(), Text::default());
-    let metrics = move |asked| metrics(&context, leadership.borrow().is_some(), &text, &asked);
+    let metrics = move |asked| {
+        // The borrow would delay the next change of the leadership.
+        let leads = leadership.borrow().is_some();
+        metrics(&context, leads, &text, &asked)
+    };
     let app = Router::new()
         .route("/healthz", get(move || std::future::ready(healthz(*health.borrow(), clock.boottime()))))
         .route("/readyz", get(move || std::future::ready(readyz(*ready.borrow()))))

@@ -128,10 +128,12 @@ impl Installation<'_> {
 
     /// Removes our finalizers, which would block the deletion of the objects.
     async fn clear(&self) -> anyhow::Result<()> {
-        let (locks, quorums) = self.ours().await?;
+        let (locks, _) = self.ours().await?;
         for lock in &locks {
             self.clear_finalizer(lock, LOCK_FINALIZER).await?;
         }
+        // A user can change quorums while many locks are cleared.
+        let (_, quorums) = self.ours().await?;
         for quorum in &quorums {
             self.clear_finalizer(quorum, QUORUM_FINALIZER).await?;
         }

@@ -8,7 +8,7 @@ use regex::{Captures, Regex};
 
 /// Patterns of the details of one attempt.
 ///
-/// The first group of a match stays. A match without that group becomes `ID`.
+/// The groups of a match stay. A match without a group becomes `ID`.
 const DETAILS: [&str; 6] = [
     // `back-off 40s restarting`
     r"(?i)\b(back-off) \d\S*",
@@ -17,7 +17,7 @@ const DETAILS: [&str; 6] = [
     // Values that a registry generates for each request
     r"(?i)()(?:^| )(?:requestid|request-id|hostid|traceid|correlationid): \S+",
     // `dial tcp 192.0.2.1:443:` and `read udp 10.0.0.1:43712->10.0.0.2:53:`
-    r"\b(tcp|udp) [[:xdigit:].:\[\]]+:\d+(?:->[[:xdigit:].:\[\]]+:\d+)?",
+    r"\b(tcp|udp) (?:\[[^\]\s]+\]|[\d.]+):\d+(?:->(?:\[[^\]\s]+\]|[\d.]+):\d+)?(:)",
     // The query of a URL, which can contain a signature
     r#"(://[^\s?]*)\?[^\s",)]*"#,
     // IDs of containers and UIDs, with the number of an attempt. The digest of an image stays, because the reader has to change the image.
@@ -29,7 +29,10 @@ static PATTERNS: LazyLock<Vec<Regex>> =
 
 /// Returns the text without the details of one attempt.
 pub(super) fn steady(message: &str) -> String {
-    let kept = |found: &Captures<'_>| found.get(1).map_or("ID", |kept| kept.as_str()).to_owned();
+    let kept = |found: &Captures<'_>| match found.get(1) {
+        Some(_) => found.iter().skip(1).flatten().map(|group| group.as_str()).collect(),
+        None => "ID".to_owned(),
+    };
     PATTERNS.iter().fold(message.to_owned(), |text, pattern| pattern.replace_all(&text, kept).into_owned())
 }
 
@@ -73,6 +76,11 @@ mod tests {
         same(
             &pull("read tcp [fd00::5]:43712->[fd00::9]:443: read: connection reset by peer"),
             &pull("read tcp [fd00::5]:60000->[fd00::9]:443: read: connection reset by peer"),
+            &pull("read tcp: read: connection reset by peer"),
+        );
+        same(
+            &pull("read tcp [fe80::1%eth0]:43712->[fe80::2%eth0]:443: read: connection reset by peer"),
+            &pull("read tcp [fe80::1%eth0]:60000->[fe80::2%eth0]:443: read: connection reset by peer"),
             &pull("read tcp: read: connection reset by peer"),
         );
         let expired = |now: &str| {
@@ -131,6 +139,8 @@ mod tests {
              preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod.",
             "exec: \"run\": executable file not found in $PATH: unknown",
             "context deadline exceeded",
+            "Bind for tcp 0.0.0.0:80 failed: port is already allocated",
+            "dial tcp cafe:6379: connect: connection refused",
             digest.as_str(),
             "",
         ] {
