@@ -1,7 +1,7 @@
 //! Why a specification cannot be carried out.
 
 /// Why the operator cannot execute a specification. The API server also refuses these errors.
-#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display, thiserror::Error)]
 pub enum Invalid {
     /// the object has no {0}
     Incomplete(&'static str),

@@ -70,7 +70,7 @@ pub struct Certificate {
 }
 
 /// Why the content of a Secret cannot be used as a certificate.
-#[derive(Clone, Debug, PartialEq, displaydoc::Display)]
+#[derive(Clone, Debug, PartialEq, displaydoc::Display, thiserror::Error)]
 #[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum Unfit {
     /// it has no {0}: set tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does
