@@ -1,7 +1,7 @@
 //! Everything that one term of leadership works with.
 //!
-//! Each field is a separate type, and a step gets only those that it needs. The drivers (`controller`, `reconcile`, `grant` and
-//! `publish_renewals`) have all of them.
+//! Each field is a separate type, and a step with one area gets only its field. The drivers (`controller`, `reconcile` and
+//! `publish_renewals`) have all of them, and so have the steps of an observation, a grant and a release.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A member that serves no client (rule 11): scripts that keep it busy are ended, and a process that stays busy or full is stuck.
+//! A member that serves no client (rule 11): the outcome of an attempt to end a script, and when a process counts as stuck.
 
 use std::time::Duration;
 
