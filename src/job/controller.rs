@@ -92,8 +92,8 @@ async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action,
 
 /// The time at which a Job with this Event is handled again.
 ///
-/// The lock that has the name of its claim possibly names no Job, so its deletion triggers nothing. Nor does the change after which the API
-/// server accepts a refused claim.
+/// The lock that has the name of its claim possibly names no Job, so its deletion triggers nothing. The change after which the API server
+/// accepts a refused claim triggers nothing either.
 fn action_after(event: &JobEvent) -> Action {
     match event {
         JobEvent::NameTaken { .. } | JobEvent::ClaimRefused { .. } => Action::requeue(REFUSED),

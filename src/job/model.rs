@@ -101,16 +101,17 @@ pub fn decide(job: &Job, claim: Option<&DistributedLock>) -> Step {
 
 fn without_claim(job: &Job) -> Step {
     let name = full_name(job);
-    let unfit = match may_be_started(job, &name) {
-        Err(unfit) => unfit,
-        Ok(()) if is_suspended(job) => {
-            return claim_of(job).map_or_else(Step::Publish, |claim| Step::Create(Box::new(claim)));
-        }
+    let not_started = |unfit: UnfitJob| Step::Publish(JobEvent::NotStarted { why: unfit.to_string() });
+    match may_be_started(job, &name) {
+        Err(unfit) => not_started(unfit),
+        Ok(()) if is_suspended(job) => match claim_of(job) {
+            Ok(claim) => Step::Create(Box::new(claim)),
+            Err(event) => Step::Publish(event),
+        },
         // A Job that started under its lock continues after the release.
-        Ok(()) if template_token(job).is_some() => return Step::Nothing,
-        Ok(()) => UnfitJob::NotSuspended { job: name },
-    };
-    Step::Publish(JobEvent::NotStarted { why: unfit.to_string() })
+        Ok(()) if template_token(job).is_some() => Step::Nothing,
+        Ok(()) => not_started(UnfitJob::NotSuspended { job: name }),
+    }
 }
 
 fn with_claim(job: &Job, lock: &DistributedLock) -> Step {

@@ -77,10 +77,11 @@ async fn handle(lock: LockRef, leader: Arc<LeaderContext>) -> Action {
         Err(Panicked) => {
             metrics.count(&metrics.panics, "lock");
             tracing::error!(%lock, "handling this lock panicked");
-            // During the pause the lock does not block other locks on its key.
+            // During the pause the lock does not block other locks on its key. This reads the same object, so it can panic as well.
             let reason = WaitReason { message: HeldMessage::Fault, retry_after: Some(AFTER_PANIC) };
-            let cached = leader.context.locks.get(&lock);
-            let _panics_too = caught(async { cached.map(|lock| leader.postpone(&lock, reason)) }).await;
+            if let Some(cached) = leader.context.locks.get(&lock) {
+                let _panicked_again = caught(async { leader.postpone(&cached, reason) }).await;
+            }
             Action::requeue(AFTER_PANIC)
         }
     }

@@ -78,8 +78,10 @@ fn ready(members: &MemberAccess, lock: &DistributedLock, access: &Access) -> Res
     let (session, signer) = location::signed(&members.sessions, &access.quorum).ok_or_else(no_connection)?;
     let rejoin_delay = session.rejoin_delay().ok_or_else(no_connection)?;
     let clock = members.context.api_clock().ok_or(HeldMessage::NoClock)?;
-    let refused = exceeds_max_ttl(lock, access, session.max_ttl_in_force());
-    refused.map_or(Ok((session, rejoin_delay, signer, clock)), Err)
+    match exceeds_max_ttl(lock, access, session.max_ttl_in_force()) {
+        Some(refused) => Err(refused),
+        None => Ok((session, rejoin_delay, signer, clock)),
+    }
 }
 
 /// Makes one attempt on the free slots of the key, in their order, and handles its outcome.

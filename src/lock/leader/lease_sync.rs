@@ -108,9 +108,12 @@ impl LeaseSync {
 
     /// Remembers a Lease that was read. Returns since when it has not changed.
     fn observe(&self, lock: &DistributedLock, found: Option<&Lease>, now: Boottime) -> Option<Heartbeat> {
-        let (mut observed, uid) = (self.observed.lock(), lock.uid().unwrap_or_default());
+        let mut observed = self.observed.lock();
+        let uid = lock.uid().unwrap_or_default();
         let before = observed.remove(&uid).map(|lease| lease.heartbeat);
-        let (lease, mut heartbeat) = (found?, before.unwrap_or(Heartbeat::new(now)));
+        // A Lease that is gone leaves no observation.
+        let lease = found?;
+        let mut heartbeat = before.unwrap_or(Heartbeat::new(now));
         heartbeat.observe(lease.resource_version(), now);
         let (misfit, idle) = (lease::misfit(lock, lease), lease::idle(lock, lease, &heartbeat, now));
         observed.insert(uid, Observed { heartbeat: heartbeat.clone(), misfit, idle });

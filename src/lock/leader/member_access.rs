@@ -33,8 +33,8 @@ impl MemberAccess {
 
     /// The longest time for which members of any quorum can remember a hold.
     pub(super) fn longest_rejoin_delay(&self) -> Duration {
-        let longest = self.context.quorums.all().iter().map(|quorum| effective::current_delay(quorum)).max();
-        longest.unwrap_or_else(|| effective::current_delay(&RedisQuorum::default()))
+        let longest = self.context.quorums.all().iter().map(|quorum| effective::current_rejoin_delay(quorum)).max();
+        longest.unwrap_or_else(|| effective::current_rejoin_delay(&RedisQuorum::default()))
     }
 
     /// Starts to renew the hold that the status names, and returns its local state.

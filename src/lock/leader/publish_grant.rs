@@ -133,7 +133,8 @@ async fn write(store: &LockStore, holds: &Holds, lock: &Arc<DistributedLock>, at
     let (mut lock, mut withdraw) = (lock.clone(), false);
     let mut writes = Writes::new(&lock, attempt.nonce);
     let uid = lock.uid().unwrap_or_default();
-    let (hold, clock) = (|| holds.get(&uid, &attempt.nonce), &store.context.clock);
+    let hold = || holds.get(&uid, &attempt.nonce);
+    let clock = &store.context.clock;
     loop {
         let now = store.context.api_now();
         let granted = || attempt.granted(Draft::of(&lock, now), hold().and_then(|hold| hold.votes));

@@ -112,8 +112,8 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
 
 /// Ends the hold now.
 ///
-/// It clears the label, removes the holder from the status, and then deletes the key of a freed lock.
-/// The holder released it, its container has terminated, a majority of the members refused it, or it has run out.
+/// The holder released the lock, its container has terminated, a majority of the members refused the hold, or it has run out. This clears the
+/// label, removes the holder from the status, and then deletes the key of a freed lock.
 async fn free(store: &LockStore, members: &MemberAccess, lock: &DistributedLock, phase: &Phase) -> Written {
     let (context, reason) = (&store.context, phase.end().reason());
     let key = members.hold_key(lock).filter(|_| matches!(phase, Phase::Freed(_)));

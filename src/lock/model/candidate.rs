@@ -236,7 +236,10 @@ fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> 
     let mut init = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
     let mut is_init = |name: &str| asked.is_some() && init.any(|container| container.name == name);
     let default = pod.annotations().get(DEFAULT_CONTAINER_ANNOTATION).map(String::as_str);
-    let only = names.first().copied().filter(|_| names.len() == 1);
+    let only = match names.as_slice() {
+        [only] => Some(*only),
+        _ => None,
+    };
     match asked.or(default).or(only) {
         Some(name) if names.contains(&name) || is_init(name) => Ok(name.to_owned()),
         Some(name) => Err(Ineligible::NoContainer { pod: full_name(pod), container: name.to_owned() }),

@@ -230,7 +230,7 @@ pub fn requests(lock: &DistributedLock) -> Vec<&'static str> {
 pub struct Correction {
     /// A release annotation with the token of another hold.
     pub stale: Option<&'static str>,
-    /// The names of the fields for messages. The label for the policy on Leases can be missing.
+    /// The names of the missing label and of the stale annotation, for messages.
     pub fields: String,
 }
 

@@ -155,19 +155,22 @@ pub fn may_be_started(job: &Job, name: &str) -> Result<(), UnfitJob> {
 ///
 /// `uid` is the UID in the claim. `running` is true if a pod of the Job runs.
 pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> Result<(), UnfitJob> {
-    let job_name = name.to_owned();
-    let Some(job) = job else { return Err(UnfitJob::NoJob { job: job_name }) };
-    Err(match may_be_started(job, name) {
-        _ if uid.is_some() && job.metadata.uid.as_deref() != uid => UnfitJob::OtherJob { job: job_name },
-        _ if job.metadata.deletion_timestamp.is_some() => UnfitJob::Deleted { job: job_name },
-        _ if is_finished(job) => UnfitJob::Finished { job: job_name },
-        _ if asked_lock(job).is_none() => UnfitJob::NotAsked { job: job_name },
-        Err(unfit) => unfit,
-        Ok(()) if !is_suspended(job) => UnfitJob::NotSuspended { job: job_name },
-        Ok(()) if !is_at_rest(job) => UnfitJob::NotConfirmed { job: job_name },
-        Ok(()) if running => UnfitJob::PodsRun { job: job_name },
-        Ok(()) => return Ok(()),
-    })
+    let job_name = || name.to_owned();
+    let Some(job) = job else { return Err(UnfitJob::NoJob { job: job_name() }) };
+    let is_wanted = match () {
+        () if uid.is_some() && job.metadata.uid.as_deref() != uid => Err(UnfitJob::OtherJob { job: job_name() }),
+        () if job.metadata.deletion_timestamp.is_some() => Err(UnfitJob::Deleted { job: job_name() }),
+        () if is_finished(job) => Err(UnfitJob::Finished { job: job_name() }),
+        () if asked_lock(job).is_none() => Err(UnfitJob::NotAsked { job: job_name() }),
+        () => may_be_started(job, name),
+    };
+    is_wanted?;
+    match () {
+        () if !is_suspended(job) => Err(UnfitJob::NotSuspended { job: job_name() }),
+        () if !is_at_rest(job) => Err(UnfitJob::NotConfirmed { job: job_name() }),
+        () if running => Err(UnfitJob::PodsRun { job: job_name() }),
+        () => Ok(()),
+    }
 }
 
 /// The oldest unfinished claim on the same Job that is older than `lock`.

@@ -10,7 +10,7 @@ use crate::api::DistributedLock;
 use crate::redlock::{KeyState, LockValue, Nonce, Occupant, ValueSigner};
 
 /// The values that these members have on a key.
-pub fn stored_values(occupants: &[Occupant]) -> impl Iterator<Item = &str> {
+fn stored_values(occupants: &[Occupant]) -> impl Iterator<Item = &str> {
     occupants.iter().filter_map(|occupant| match &occupant.holder {
         KeyState::String { value, .. } => Some(value.expose()),
         _ => None,

@@ -24,8 +24,12 @@ const PATIENCE_IN_TTLS: u32 = 3;
 /// Sets the condition Ready according to the other conditions.
 ///
 /// `ttl` is `None` for an unreadable lock. `at` is the generation of its specification, and the time.
-pub(super) fn set_ready(status: &mut DistributedLockStatus, ttl: Option<Duration>, at: (Option<i64>, Timestamp)) {
-    let millis = UnixMillis(at.1.as_millisecond());
+pub(super) fn set_ready(
+    status: &mut DistributedLockStatus,
+    ttl: Option<Duration>,
+    at @ (_generation, now): (Option<i64>, Timestamp),
+) {
+    let millis = UnixMillis(now.as_millisecond());
     let is_overdue = ttl.is_some_and(|ttl| left(&status.conditions, ttl, millis).is_zero());
     let failing = ttl.and_then(|ttl| failing(status, ttl, millis));
     let (is_ready, reason, message) = ready(&status.conditions, is_overdue, failing.as_ref());

@@ -217,16 +217,28 @@ fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 /// The verdict according to requests of users and limits in the specification.
 fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     let requested = |name| annotation(lock, name).map(str::to_owned);
-    Verdict::LetExpire(match (requested(BREAK_ANNOTATION), requested(STEP_DOWN_ANNOTATION), &evidence.cordoned_node) {
-        (Some(reason), ..) => End::Broken { reason },
-        (None, Some(reason), _) => End::SteppedDown { reason },
-        _ if is_deleting(lock) && evidence.liveness != Liveness::Owned(Instance::Running) => End::DeletedWhileHeld,
-        _ if lock.spec.suspend => End::Suspended,
-        (None, None, Some(node)) => End::Cordoned { node: node.clone() },
-        _ if left_of_max_hold(lock, evidence.held_for) == Some(Duration::ZERO) => End::MaxHold,
-        _ if has_idle_lease(lock, evidence.api_now) => End::Unpublished,
-        _ => return Verdict::Keep,
-    })
+    if let Some(reason) = requested(BREAK_ANNOTATION) {
+        return Verdict::LetExpire(End::Broken { reason });
+    }
+    if let Some(reason) = requested(STEP_DOWN_ANNOTATION) {
+        return Verdict::LetExpire(End::SteppedDown { reason });
+    }
+    if is_deleting(lock) && evidence.liveness != Liveness::Owned(Instance::Running) {
+        return Verdict::LetExpire(End::DeletedWhileHeld);
+    }
+    if lock.spec.suspend {
+        return Verdict::LetExpire(End::Suspended);
+    }
+    if let Some(node) = evidence.cordoned_node.clone() {
+        return Verdict::LetExpire(End::Cordoned { node });
+    }
+    if left_of_max_hold(lock, evidence.held_for) == Some(Duration::ZERO) {
+        return Verdict::LetExpire(End::MaxHold);
+    }
+    if has_idle_lease(lock, evidence.api_now) {
+        return Verdict::LetExpire(End::Unpublished);
+    }
+    Verdict::Keep
 }
 
 /// Whether the published validity has passed, so that the policy admits no leader to the Lease.
@@ -253,7 +265,7 @@ pub(in crate::lock) fn is_deleting(lock: &DistributedLock) -> bool {
 }
 
 /// Whether the holder of a claim is a text, not a container.
-pub fn is_free_identity(lock: &DistributedLock) -> bool {
+fn is_free_identity(lock: &DistributedLock) -> bool {
     lock.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some())
 }
 

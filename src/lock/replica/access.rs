@@ -89,8 +89,10 @@ pub fn check_lease(context: &Context, lock: &DistributedLock) -> Result<(), Refu
     // A held lock precedes an older one, because the caches possibly did not have the older one at the grant.
     let order = |lock: &DistributedLock| (lock.holder().is_none(), queue::age(lock));
     let first = others.iter().filter(|other| other.uid() != lock.uid()).min_by_key(|other| order(other));
-    let first = first.filter(|other| order(other) < order(lock));
-    first.map_or(Ok(()), |other| Err(Refusal::OthersLease { other: full_name(other) }))
+    match first.filter(|other| order(other) < order(lock)) {
+        Some(other) => Err(Refusal::OthersLease { other: full_name(other) }),
+        None => Ok(()),
+    }
 }
 
 /// The refusal of a quorum that exists and cannot be read.

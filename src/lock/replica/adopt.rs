@@ -34,9 +34,9 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         match next_turn(&mut changes, &mut checks, !unsettled.is_empty()).await {
-            None => unsettled
+            Turn::Check => unsettled
                 .retain(|lock| context.locks.get(lock).is_some_and(|lock| !take(&context, &sessions, &holds, &lock))),
-            Some(Change::Applied(lock)) => {
+            Turn::Change(Change::Applied(lock)) => {
                 holds.observation_times.record(&lock, context.clock.boottime());
                 let reference = ObjectRef::from_obj(&*lock);
                 if take(&context, &sessions, &holds, &lock) {
@@ -45,7 +45,7 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
                     unsettled.insert(reference);
                 }
             }
-            Some(Change::Deleted(lock) | Change::Vanished(lock)) => {
+            Turn::Change(Change::Deleted(lock) | Change::Vanished(lock)) => {
                 let uid = lock.uid().unwrap_or_default();
                 holds.forget(&uid);
                 holds.observation_times.forget(&uid);
@@ -54,32 +54,39 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     }
 }
 
-/// Waits for the next change, or for the next check if one is wanted. `None` is a check.
+/// The next input of [`follow`].
+enum Turn<C> {
+    Change(C),
+    /// The check of the locks whose hold cannot be renewed yet is due.
+    Check,
+}
+
+/// Waits for the next change, or for the next check if one is wanted.
 async fn next_turn<C>(
     changes: &mut (impl Stream<Item = C> + Unpin),
     checks: &mut Interval,
     wants_check: bool,
-) -> Option<C> {
+) -> Turn<C> {
     tokio::select! {
         // The changes do not end, because the context has the cache.
-        Some(change) = changes.next() => Some(change),
-        _ = checks.tick(), if wants_check => None,
+        Some(change) = changes.next() => Turn::Change(change),
+        _ = checks.tick(), if wants_check => Turn::Check,
     }
 }
 
-/// Updates the table of holds from a watched lock. Returns false if its quorum has no session yet.
+/// Updates the table of holds from a watched lock. Returns false if this replica cannot renew its hold yet.
 fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) -> bool {
     let uid = lock.uid().unwrap_or_default();
     match hold_of(context, sessions, lock) {
         Ok(Some(hold)) => holds.adopt(hold, true),
         Ok(None) => holds.forget_published(&uid),
-        Err(NoSession) => return false,
+        Err(NotYet) => return false,
     }
     true
 }
 
-/// The quorum of a published hold has no session yet.
-struct NoSession;
+/// This replica cannot renew a published hold yet. Its record, its session or the settings in force are missing.
+struct NotYet;
 
 /// Adds the hold that the status of `lock` names.
 ///
@@ -91,18 +98,18 @@ pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distr
 }
 
 /// The hold that the status publishes and this installation renews, unless it ends.
-fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Result<Option<Hold>, NoSession> {
+fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Result<Option<Hold>, NotYet> {
     let status = lock.status.as_ref().filter(|status| status.ending.is_none());
     let (Some(status), Some(nonce)) = (status, holder_nonce(lock)) else { return Ok(None) };
     let now = context.clock.boottime();
-    let record = HoldRecord::of(lock).ok_or(NoSession)?;
+    let record = HoldRecord::of(lock).ok_or(NotYet)?;
     if !context.serves(&record.quorum) {
         // Another installation renews it.
         return Ok(None);
     }
-    let session = location::session(sessions, &record.quorum).ok_or(NoSession)?;
+    let session = location::session(sessions, &record.quorum).ok_or(NotYet)?;
     let quorum = session.quorum();
-    let in_force = effective::published(&quorum).ok_or(NoSession)?;
+    let in_force = effective::published(&quorum).ok_or(NotYet)?;
     let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force, effective::settings(&quorum));
     let terms = Terms {
         lock: ObjectRef::from_obj(lock),
@@ -152,9 +159,9 @@ mod tests {
         for _ in 0..30 {
             turns.push(next_turn(&mut changes, &mut checks, true).await);
         }
-        let due = turns.iter().filter(|turn| turn.is_none()).count();
+        let due = turns.iter().filter(|turn| matches!(turn, Turn::Check)).count();
         assert!((9..=11).contains(&due), "{due}");
-        assert!(next_turn(&mut changes, &mut checks, false).await.is_some());
+        assert!(matches!(next_turn(&mut changes, &mut checks, false).await, Turn::Change(_)));
     }
 
     #[test]

@@ -122,7 +122,8 @@ impl Holds {
 
     /// Records the results of a check of the holder, for its next check.
     pub fn note_checks(&self, checked: &Hold) {
-        let (mut table, Hold { terms, failures, heartbeat, .. }) = (self.table.lock(), checked);
+        let Hold { terms, failures, heartbeat, .. } = checked;
+        let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(&terms.uid).filter(|hold| hold.terms.nonce == terms.nonce) {
             (hold.failures, hold.heartbeat) = (*failures, heartbeat.clone());
         }

@@ -44,7 +44,9 @@ fn cordoned_node(context: &Context, lock: &DistributedLock) -> Option<String> {
     let holder = lock.spec.election.as_ref().and(lock.holder())?;
     let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;
     // This comes before the search of all candidates, which each verdict on this node would repeat.
-    nodes::cordoned_at(&node).filter(|at| was_held_before(lock, *at))?;
+    if !nodes::cordoned_at(&node).is_some_and(|at| was_held_before(lock, at)) {
+        return None;
+    }
     has_another_candidate(context, lock).then(|| node.name_any())
 }
 

@@ -60,7 +60,7 @@ pub async fn check(context: &Context, lock: &DistributedLock, hold: &mut Hold) -
     if verdict::must_be_healthy(lock, held_for) { verdict } else { Ok(None) }
 }
 
-/// Counts the failures in a row. The last one that the threshold allows is an error.
+/// Counts the failures in a row. The failure that reaches `threshold` is an error.
 fn count(failures: &mut i32, answer: Result<(), String>, threshold: i32) -> Result<(), End> {
     match answer {
         Ok(()) => *failures = 0,

@@ -154,20 +154,25 @@ impl Renewal {
 
     /// Checks the holder. Returns the hold with the ttl for its renewal, or `None` if the check failed.
     async fn ask(&self, lock: &DistributedLock, mut hold: Hold) -> Option<Hold> {
-        let last = liveness::check(&self.context, lock, &mut hold).await;
+        let checked = liveness::check(&self.context, lock, &mut hold).await;
         self.holds.note_checks(&hold);
-        let (session, now) = (location::session(&self.sessions, &hold.terms.quorum), self.context.clock.boottime());
-        let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
-        let bounded = last.map(|last| last.map(|last| heartbeat::bounded(last, hold.terms.ttl, drift, now)));
-        let end = match bounded {
-            Err(end) => end,
-            Ok(Some(None)) => End::HeartbeatSilent { silent: hold.terms.ttl.into() },
-            Ok(bounds) => {
-                let bounds = bounds.flatten();
-                self.holds.checked(&hold.terms.uid, &hold.terms.nonce, bounds.map(|(_, check_by)| check_by));
-                hold.terms.ttl = bounds.map_or(hold.terms.ttl, |(ttl, _)| ttl);
+        let now = self.context.clock.boottime();
+        let end = match checked {
+            Ok(None) => {
+                self.holds.checked(&hold.terms.uid, &hold.terms.nonce, None);
                 return Some(hold);
             }
+            Ok(Some(last_end)) => {
+                let session = location::session(&self.sessions, &hold.terms.quorum);
+                let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
+                if let Some((ttl, check_by)) = heartbeat::bounded(last_end, hold.terms.ttl, drift, now) {
+                    self.holds.checked(&hold.terms.uid, &hold.terms.nonce, Some(check_by));
+                    hold.terms.ttl = ttl;
+                    return Some(hold);
+                }
+                End::HeartbeatSilent { silent: hold.terms.ttl.into() }
+            }
+            Err(end) => end,
         };
         self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Unhealthy(end), now);
         None

@@ -16,10 +16,13 @@ const UNOBSERVED: Duration = Duration::from_secs(10);
 
 pub(super) fn decide(input: &LockInput<'_>) -> Step {
     let (lock, draft) = (input.lock, Draft::of(input.lock, input.api_now));
+    if is_deleting(lock) {
+        return if has_finalizer(lock) { Step::RemoveFinalizer } else { rest(draft, None) };
+    }
+    if !lock.is_finished() {
+        return unfinished(input, draft);
+    }
     match remaining_after_finish(lock, input.api_now) {
-        _ if is_deleting(lock) && has_finalizer(lock) => Step::RemoveFinalizer,
-        _ if is_deleting(lock) => rest(draft, None),
-        _ if !lock.is_finished() => unfinished(input, draft),
         Some(Duration::ZERO) => Step::Delete,
         wake => rest(draft, wake),
     }

@@ -95,11 +95,12 @@ fn decide_good(input: &LockInput<'_>, held: &HoldInput) -> Step {
 fn decide_without_session(input: &LockInput<'_>, held: &HoldInput) -> Step {
     let observed_for = input.now.since(held.observed.held);
     let left = longest_memory(input, held).saturating_sub(observed_for);
-    Step::Advance(Phase::Ending(match held.quorum_exists {
+    let end = match held.quorum_exists {
         false => End::QuorumGone,
         true if left.is_zero() => End::NotRenewed { trouble: "the quorum is not known".into() },
         true => return rest(Draft::of(input.lock, input.api_now), Some(left.min(Duration::from_millis(500)))),
-    }))
+    };
+    Step::Advance(Phase::Ending(end))
 }
 
 fn keep(input: &LockInput<'_>, held: &HoldInput, hold: &Hold) -> Step {
