@@ -49,15 +49,15 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let listener = listen(address).await?;
     let (ready, clock, text) = (health.clone(), context.clock.clone(), Text::default());
-    let metrics = move |asked| {
-        // The borrow would delay the next change of the leadership.
+    let scrape = move |asked| {
+        // A borrow during the whole scrape would delay the next change of the leadership.
         let leads = leadership.borrow().is_some();
         metrics(&context, leads, &text, &asked)
     };
     let app = Router::new()
         .route("/healthz", get(move || std::future::ready(healthz(*health.borrow(), clock.boottime()))))
         .route("/readyz", get(move || std::future::ready(readyz(*ready.borrow()))))
-        .route("/metrics", get(move |asked: HeaderMap| std::future::ready(metrics(asked))));
+        .route("/metrics", get(move |asked: HeaderMap| std::future::ready(scrape(asked))));
     limits::serve(listener, app, Limits::default()).await;
     Ok(())
 }
@@ -102,17 +102,18 @@ fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String 
 ///
 /// Empty caches are no reason to fail. The next process would use the same API server, and this one perhaps renews locks.
 fn healthz(health: Health, now: Boottime) -> (StatusCode, &'static str) {
-    ok_or(now.since(health.heartbeat) <= STUCK_AFTER, "the main loop is stuck\n")
+    answer_of(now.since(health.heartbeat) <= STUCK_AFTER, "the main loop is stuck\n")
 }
 
 fn readyz(health: Health) -> (StatusCode, &'static str) {
-    ok_or(
+    answer_of(
         health.synced,
         "not ready: the caches are not filled (is the API server reachable? redlock_watch_errors_total names kinds), validities of held locks are not known yet, or the default quorum has never had a majority of admitted members\n",
     )
 }
 
-fn ok_or(is_ok: bool, failure: &'static str) -> (StatusCode, &'static str) {
+/// The answer of an endpoint: 200, or 503 with this text.
+fn answer_of(is_ok: bool, failure: &'static str) -> (StatusCode, &'static str) {
     if is_ok { (StatusCode::OK, "ok\n") } else { (StatusCode::SERVICE_UNAVAILABLE, failure) }
 }
 

@@ -93,21 +93,21 @@ impl Kind for Pod {
     /// Fences also read the volumes of members. Statuses quote the reason why a pod does not start.
     fn slim(pod: &mut Value) {
         bound_metadata(pod);
-        without(pod.get_mut("metadata"), &["finalizers", "generateName"]);
+        remove(pod.get_mut("metadata"), &["finalizers", "generateName"]);
         let is_member = pod.pointer("/metadata/labels").is_some_and(|labels| labels.get(MEMBER_LABEL).is_some());
         if let Some(spec) = pod.get_mut("spec") {
             let volumes = if is_member { &["volumes"][..] } else { &[] };
             keep(Some(&mut *spec), &[&["nodeName", "containers", "initContainers"], volumes].concat());
             for containers in ["containers", "initContainers"] {
-                first_items(spec, containers, CONTAINERS).iter_mut().for_each(|it| keep(Some(it), &["name"]));
+                truncated(spec, containers, CONTAINERS).iter_mut().for_each(|item| keep(Some(item), &["name"]));
             }
-            first_items(spec, "volumes", usize::MAX).iter_mut().for_each(|it| keep(Some(it), &["name", "secret"]));
+            truncated(spec, "volumes", usize::MAX).iter_mut().for_each(|item| keep(Some(item), &["name", "secret"]));
         }
         if let Some(status) = pod.get_mut("status") {
             keep(Some(&mut *status), &["phase", "podIP", "conditions", "containerStatuses", "initContainerStatuses"]);
-            first_items(status, "conditions", usize::MAX).iter_mut().for_each(slim_condition);
+            truncated(status, "conditions", usize::MAX).iter_mut().for_each(slim_condition);
             for containers in ["containerStatuses", "initContainerStatuses"] {
-                first_items(status, containers, CONTAINERS).iter_mut().for_each(slim_container);
+                truncated(status, containers, CONTAINERS).iter_mut().for_each(slim_container);
             }
         }
     }
@@ -143,8 +143,8 @@ impl Kind for Job {
     /// Keeps only the annotations and the grace period of a Job's pod template.
     fn slim(job: &mut Value) {
         bound_metadata(job);
-        without(job.get_mut("metadata"), &["finalizers", "generateName"]);
-        without(job.get_mut("spec"), &["podFailurePolicy", "successPolicy", "selector"]);
+        remove(job.get_mut("metadata"), &["finalizers", "generateName"]);
+        remove(job.get_mut("spec"), &["podFailurePolicy", "successPolicy", "selector"]);
         if let Some(template) = job.pointer_mut("/spec/template") {
             bound_metadata(template);
             keep(template.get_mut("spec"), &["terminationGracePeriodSeconds"]);
@@ -187,9 +187,9 @@ fn bound_metadata(object: &mut Value) {
     }
 }
 
-/// The first items of the list in a field. It removes the others.
-fn first_items<'v>(object: &'v mut Value, list: &str, most: usize) -> &'v mut [Value] {
-    let Some(list) = object.get_mut(list).and_then(Value::as_array_mut) else { return &mut [] };
+/// Truncates the list in a field, and returns the remaining items.
+fn truncated<'v>(object: &'v mut Value, field: &str, most: usize) -> &'v mut [Value] {
+    let Some(list) = object.get_mut(field).and_then(Value::as_array_mut) else { return &mut [] };
     list.truncate(most);
     list
 }
@@ -231,7 +231,7 @@ fn keep(object: Option<&mut Value>, fields: &[&str]) {
 }
 
 /// Removes these fields of an object.
-fn without(object: Option<&mut Value>, fields: &[&str]) {
+fn remove(object: Option<&mut Value>, fields: &[&str]) {
     if let Some(object) = object.and_then(Value::as_object_mut) {
         object.retain(|field, _| !fields.contains(&field.as_str()));
     }

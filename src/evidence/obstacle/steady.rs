@@ -8,13 +8,13 @@ use regex::{Captures, Regex};
 
 /// Patterns of the details of one attempt.
 ///
-/// The groups of a match stay. A match without a group becomes `ID`.
+/// The groups of a match stay. A match without a group becomes `ID`, and a match with only an empty group is removed.
 const DETAILS: [&str; 6] = [
     // `back-off 40s restarting`
     r"(?i)\b(back-off) \d\S*",
     // `current time 2026-11-26T12:00:00Z is after`
     r"\b([Tt]ime) \d\S*T\S*",
-    // Values that a registry generates for each request
+    // Values that a registry generates for each request. The empty group removes them with their labels.
     r"(?i)()(?:^| )(?:requestid|request-id|hostid|traceid|correlationid): \S+",
     // `dial tcp 192.0.2.1:443:` and `read udp 10.0.0.1:43712->10.0.0.2:53:`
     r"\b(tcp|udp) (?:\[[^\]\s]+\]|[\d.]+):\d+(?:->(?:\[[^\]\s]+\]|[\d.]+):\d+)?(:)",

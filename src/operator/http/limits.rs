@@ -48,6 +48,7 @@ impl Connections {
     ///
     /// If there are `most` connections, it ends the oldest one of the address with the most connections.
     fn add(&mut self, address: IpAddr, most: usize, connection: impl Future<Output = ()> + Send + 'static) {
+        // The set keeps the result of an ended task until it is read.
         while self.tasks.try_join_next().is_some() {}
         self.open.retain(|(_, connection)| !connection.is_finished());
         if self.open.len() >= most {

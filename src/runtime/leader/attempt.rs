@@ -150,9 +150,11 @@ impl Candidacy {
 
     async fn try_to_let_go(&mut self, record: Option<Record>) -> kube::Result<()> {
         let mut lease = self.leases.get(&self.name).await?;
-        if lease.spec.get_or_insert_default().holder_identity.take().as_ref() != Some(&self.identity) {
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_ref() != Some(&self.identity) {
             return Ok(());
         }
+        spec.holder_identity = None;
         if let Some(record) = record {
             record.write_to(&mut lease);
         }
