@@ -112,6 +112,7 @@ impl QuorumSession {
             let (auth, users) = (auth_reader::follow(weak.clone()), credentials::follow(weak.clone()));
             tokio::join!(auth, users, publish(weak, unpublished));
         });
+        // The task needs the session, so it is set afterwards, and only here.
         session.task.get_or_init(|| AbortOnDropHandle::new(task));
         session.place();
         Some(session)
@@ -190,7 +191,7 @@ impl QuorumSession {
     /// How long fences wait under the settings in force. `None` if the status does not have them yet.
     pub fn rejoin_delay(&self) -> Option<Duration> {
         let quorum = self.quorum();
-        effective::published(&quorum).map(|_| effective::current_delay(&quorum))
+        effective::published(&quorum).map(|_| effective::current_rejoin_delay(&quorum))
     }
 
     /// The highest token that this replica has observed.

@@ -1,4 +1,4 @@
-//! The operator's hand on a member.
+//! The operator's admin connection to a member.
 
 mod exchange;
 mod load;
@@ -183,7 +183,7 @@ impl AdminConnection {
             }
             let mut set = cmd("SET");
             set.arg(EPOCH_KEY).arg(epoch);
-            // Otherwise another leader changed the epoch in between, so read it again.
+            // If a watched key changed, another leader raised the epoch in between. Then the loop reads it again.
             if self.transaction(vec![set, kill_others()]).await? {
                 return Ok(());
             }

@@ -113,7 +113,7 @@ async fn open(
     drop(admin);
     tracing::warn!(member = snapshot.name(), %error, "the users were not opened, so the member is fenced again");
     let snapshot = snapshot.by(observer.sources.session.quorum());
-    let rejoin_at = Some(observer.cluster.now() + effective::current_delay(&snapshot.quorum));
+    let rejoin_at = Some(observer.cluster.now() + effective::current_rejoin_delay(&snapshot.quorum));
     let step = FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at, close: true };
     fencing::write(observer, &snapshot, step).await?;
     fencing::close_users(observer, &snapshot).await?;
@@ -135,7 +135,7 @@ fn check(observation: &Observation) -> Result<(), ActError> {
 ///
 /// It is above every token that a majority can have issued. It is read after the rejoin delay, never before, because
 /// an acquisition can be in flight until then. The clock is that of the API server, which all replicas share. A replica's
-/// own clock can be days ahead, and tokens never fall. The status does not admit the member yet, so its own counter is not among them.
+/// own clock can be days ahead, and tokens never fall. The status does not admit the member yet, so the counters do not include its own.
 async fn restored_counter(observer: &Observer<'_>, quorum: &RedisQuorum) -> FencingToken {
     // The clock is in microseconds, so it stays ahead of a million tokens per second.
     let clock = FencingToken::new(observer.cluster.api_now().0.saturating_mul(1_000)).unwrap_or_default();

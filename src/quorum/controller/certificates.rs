@@ -100,7 +100,7 @@ async fn read_again(cluster: &Cluster<'_>, observed: &Observed<'_>) -> Result<Re
         return Ok(ReadTls { plan: of_plan, certificate: None, published, expires: None, at });
     };
     let secret: Option<Secret> = cluster.get(&plan.namespace, &tls.secret).await?;
-    let last = last.and_then(|read| read.expires).or_else(|| secret.as_ref().and_then(stored_expiry));
+    let last_expiry = last.and_then(|read| read.expires).or_else(|| secret.as_ref().and_then(stored_expiry));
     let certificate = if tls.managed {
         match authority(cluster, plan, &memory.authority).await? {
             Ok(authority) => issued(cluster, plan, &tls.secret, &names, &authority, secret.as_ref()).await?,
@@ -109,7 +109,7 @@ async fn read_again(cluster: &Cluster<'_>, observed: &Observed<'_>) -> Result<Re
     } else {
         given(plan, &tls.secret, secret, cluster.api_now().0 / 1000)
     };
-    let expires = expiry(&certificate, last);
+    let expires = expiry(&certificate, last_expiry);
     Ok(ReadTls { plan: of_plan, certificate: Some(certificate), published, expires, at })
 }
 

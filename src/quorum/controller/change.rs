@@ -87,8 +87,8 @@ async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
 
 /// Writes the beginning of the joint part, after which a lock needs a majority of both lists.
 ///
-/// This ends the reconciliation, because its plan belongs to the earlier lists. The step is decided again on the object of the API server.
-/// Nothing happens if the decision differs.
+/// Success ends the reconciliation with [`Error::Later`], because its plan belongs to the earlier lists. The step is decided again on the object
+/// of the API server. If that decision differs, nothing changes and the result is `Ok`.
 async fn switch(observer: &Observer<'_>) -> Result<()> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);
@@ -135,9 +135,9 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
     Ok(failures)
 }
 
-/// Ends the joint part, and this reconciliation.
+/// Ends the joint part, and this reconciliation with [`Error::Later`].
 ///
-/// The tokens of the new list begin above every token of the old list. Returns the failures, if the joint part continues.
+/// The tokens of the new list begin above every token of the old list. `Ok` has the failures because of which the joint part continues.
 async fn finish(observer: &Observer<'_>) -> Result<Vec<String>> {
     let cluster = observer.cluster;
     let observed = observer.observe_at(cluster.read().await?);

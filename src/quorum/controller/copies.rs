@@ -25,7 +25,7 @@ pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Resu
         context.namespaces.cluster_named(name).is_some_and(|found| found.metadata.deletion_timestamp.is_none())
     };
     let accepts = |namespace: &str| context.replica.settings.takes_copies(namespace) && exists(namespace);
-    let (wanted, stale) = sort(plan, &observer.sources.session.quorum(), accepts);
+    let (wanted, stale) = split(plan, &observer.sources.session.quorum(), accepts);
     let (mut blocked, mut left) = (Vec::new(), Vec::new());
     for copy in stale {
         if let Err(error) = delete(cluster, plan, &copy, &[403]).await {
@@ -50,7 +50,7 @@ pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Resu
 ///
 /// A copy that an admission policy or webhook protects stays.
 pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<()> {
-    let (_, stale) = sort(plan, quorum, |_| false);
+    let (_, stale) = split(plan, quorum, |_| false);
     for copy in stale {
         delete(cluster, plan, &copy, &[400, 403, 422]).await?;
     }
@@ -73,9 +73,9 @@ async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPl
 
 /// Deletes a Secret, if it is a copy of ours.
 ///
-/// It stays if the API server refuses with one of the codes `but`. Code 403 is always one of them. The operator then has no right to delete
-/// the copy, because the administrator removed the namespace from the list. The quorum does not need to wait for the deletion.
-async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy, but: &[u16]) -> Result<()> {
+/// The copy stays if the API server refuses with one of the codes `tolerated`. Every caller tolerates 403. The operator then has no right to
+/// delete the copy, because the administrator removed the namespace from the list. The quorum does not wait for that deletion.
+async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy, tolerated: &[u16]) -> Result<()> {
     let secret = full_name(plan, copy);
     let deleted = async {
         let found: Option<Secret> = cluster.get(&copy.namespace, &plan.client_secret_name(&copy.client)).await?;
@@ -86,7 +86,7 @@ async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy, but: &[u1
     };
     match deleted.await {
         Ok(true) => tracing::info!(secret, "deleted the copy of a client's Secret"),
-        Err(Error::Request(error)) if error.refusal(but).is_some() => {
+        Err(Error::Request(error)) if error.refusal(tolerated).is_some() => {
             tracing::warn!(secret, %error, "the API server refused to delete this copy of a client's Secret");
         }
         outcome => drop(outcome?),
@@ -94,10 +94,10 @@ async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy, but: &[u1
     Ok(())
 }
 
-/// The copies for clients in accepted namespaces, and the other copies in the status.
+/// Splits the copies: those for clients in accepted namespaces, and the others in the status, which are stale.
 ///
 /// The quorum's own namespace has no copies, even if a user wrote one there.
-fn sort(plan: &Plan, quorum: &RedisQuorum, accepts: impl Fn(&str) -> bool) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
+fn split(plan: &Plan, quorum: &RedisQuorum, accepts: impl Fn(&str) -> bool) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
     let wanted = plan.clients.iter().map(|client| (client.name.clone(), client.namespace.clone()));
     let wanted = wanted.map(|(client, namespace)| ClientCopy { client, namespace });
     let wanted: Vec<_> = wanted.filter(|copy| copy.namespace != plan.namespace && accepts(&copy.namespace)).collect();
@@ -157,7 +157,7 @@ mod tests {
 
     fn sorted(clients: &[(&str, &str)], copies: &[ClientCopy], accepting: &[&str]) -> [Vec<ClientCopy>; 2] {
         let (quorum, plan) = quorum(clients, copies);
-        sort(&plan, &quorum, |namespace| accepting.contains(&namespace)).into()
+        split(&plan, &quorum, |namespace| accepting.contains(&namespace)).into()
     }
 
     #[test]

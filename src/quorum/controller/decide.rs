@@ -26,9 +26,9 @@ const LONGEST_REQUEST: usize = 253;
 pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
     let paused = observed.quorum.annotations().get(ROLLOUT_ANNOTATION).is_some_and(|text| text == "paused");
     // A rollout waits for a joint change. A change that is not joint yet waits for the rollout.
-    let (changing, members, incomplete) =
-        (observed.plan.lists.is_joint(), &observed.members, incomplete_locks(observed));
-    rollout::decide(&rollout::Input { members, paused, changing, incomplete_locks: &incomplete })
+    let changing = observed.plan.lists.is_joint();
+    let incomplete = incomplete_locks(observed);
+    rollout::decide(&rollout::Input { members: &observed.members, paused, changing, incomplete_locks: &incomplete })
 }
 
 fn incomplete_locks(observed: &Observed<'_>) -> Vec<String> {

@@ -105,9 +105,11 @@ pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic>
         }
         let ending = end_member(sources, link, Some(plan), false).await?;
         // Only its record names these objects, so they are removed before the record. An external master has none.
-        let removed = link.plan().is_external()
-            || (owned::remove::<StatefulSet>(sources, plan, name).await?
-                & owned::remove::<Service>(sources, plan, name).await?);
+        let mut removed = true;
+        if !link.plan().is_external() {
+            removed &= owned::remove::<StatefulSet>(sources, plan, name).await?;
+            removed &= owned::remove::<Service>(sources, plan, name).await?;
+        }
         if removed && matches!(ending, Ending::Ended) {
             cluster
                 .replace(&sources.session.quorum(), |status| status.members.retain(|member| member.name != name))
@@ -142,7 +144,7 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
     let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
     let closed_since = of_process.and_then(|run_id| sources.memory.closed.lock().get(run_id).copied());
     let harmless_since = (lingers && is_harmless).then(|| timers.harmless_since(name.as_str(), of_process));
-    let (now, rejoin_delay) = (cluster.now(), effective::current_delay(&quorum));
+    let (now, rejoin_delay) = (cluster.now(), effective::current_rejoin_delay(&quorum));
     let (record, reach, verdict) = (&record, &reach, &verdict);
     let step = decide_end(&EndInput { now, record, reach, verdict, rejoin_delay, closed_since, harmless_since });
     if matches!(step, EndStep::Close | EndStep::Unconfirmed { .. }) {
@@ -180,7 +182,7 @@ async fn end_external(sources: &Sources<'_>, link: &MemberLink, quorum: &RedisQu
     let left_since = closed.lock().get(&end_of(name)).copied();
     let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
     let harmless_since = (lingers && is_harmless).then(|| timers.harmless_since(name, None));
-    let delay = effective::current_delay(quorum);
+    let delay = effective::current_rejoin_delay(quorum);
     Ok(match decide_external_end(&record, left_since, harmless_since, now, delay) {
         EndStep::Close => {
             timers.note_threat(name);
@@ -206,7 +208,7 @@ async fn record_leaving(
 ) -> Result<()> {
     let (cluster, name, now) = (sources.cluster, link.name().as_str(), sources.cluster.now());
     let external = link.plan().is_external();
-    let until = now + effective::current_delay(quorum);
+    let until = now + effective::current_rejoin_delay(quorum);
     let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: !external };
     let verdict = if external { PREDECESSOR } else { Verdict::None };
     let next = record_named(quorum, name).after(step, current, &verdict);
@@ -262,7 +264,7 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
     admin.close(term.epoch, &plan.closing_rules(&auth, name, since)).await?;
     let now = sources.cluster.now();
     sources.memory.closed.lock().insert(last.run_id.to_string(), now);
-    Ok(now + effective::current_delay(&quorum))
+    Ok(now + effective::current_rejoin_delay(&quorum))
 }
 
 /// Publishes why a deleted quorum remains, and the held locks that it ends.

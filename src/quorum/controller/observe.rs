@@ -66,7 +66,7 @@ pub(super) struct Observed<'a> {
     pub(super) stored_auth: Option<Auth>,
     pub(super) watched: Watched,
     pub(super) former_closed_since: Option<Monotonic>,
-    /// The results of earlier steps.
+    /// The results of earlier steps. They are not copied, so a later step can change them.
     pub(super) memory: &'a Memory,
     /// The rest of the time for the other replicas to read the passwords.
     pub(super) passwords_settle: Option<Duration>,
@@ -118,7 +118,7 @@ impl<'a> Observer<'a> {
             locks: self.sources.held_locks(&quorum),
             agreement,
             stored_auth,
-            watched: Watched { clocks, keys, bound: effective::current(&quorum), all_external },
+            watched: Watched { clocks, keys, bound: effective::current_max_ttl(&quorum), all_external },
             former_closed_since: session.timers().former_closed_since(plan.lists.epoch),
             memory,
             passwords_settle: memory.passwords.lock().settle(self.auth.generation(), now),

@@ -108,8 +108,8 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
             status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
         }
         // This precedes all uses, because the operator must reach a leaving member that the specification no longer names.
-        let external = member.external.as_ref().zip(status.member_mut(&member.name));
-        let Some((external, published)) = external else { continue };
+        let Some(external) = &member.external else { continue };
+        let Some(published) = status.member_mut(&member.name) else { continue };
         // Another address is another master.
         if published.external.as_ref().is_none_or(|published| published.address == external.address) {
             published.external = Some(external.clone());
@@ -123,8 +123,8 @@ fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
 fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
     basics(status, observed.plan);
     for OwnObjects { member, external_address, .. } in &observed.own_objects {
-        let found = observed.link(&member.name).zip(status.member_mut(&member.name));
-        let Some(((link, state), published)) = found else { continue };
+        let Some((link, state)) = observed.link(&member.name) else { continue };
+        let Some(published) = status.member_mut(&member.name) else { continue };
         published.pod_name = Some(member.pod_name());
         published.address = link.address().or_else(|| published.address.take());
         published.external_address = external_address.as_ref().map(ToString::to_string);

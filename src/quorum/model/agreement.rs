@@ -46,11 +46,11 @@ pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
         uid: quorum.uid()?,
         name: format!("{}/{}", quorum.namespace().unwrap_or_default(), quorum.name_any()),
         list: plan::shared_list(quorum),
-        ttl: effective::current(quorum),
+        ttl: effective::current_max_ttl(quorum),
         epoch: lists.record_epoch(),
         ended: !lists.is_joint(),
         generation: quorum.metadata.generation.unwrap_or_default(),
-        lives: lives(effective::current_delay(quorum)),
+        lives: lives(effective::current_rejoin_delay(quorum)),
         joined: false,
     })
 }
@@ -165,7 +165,9 @@ impl Agreement {
         let asked_now = self.claim.as_ref().is_some_and(|now| now.is_same(claim));
         let Some(master) = self.masters.get_mut(member).filter(|_| asked_now) else { return false };
         let same_process = master.last.as_ref().is_some_and(|last| last.run_id == *run_id);
-        master.others.retain(|_, (_, until)| !same_process && *until > now);
+        // The same process has answered again, so its new answer replaces all others.
+        let is_kept = |until: Boottime| !same_process && until > now;
+        master.others.retain(|_, (_, until)| is_kept(*until));
         for other in &state.others {
             // The end is stored separately, so that the same claim is equal at every reading.
             let recorded = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);

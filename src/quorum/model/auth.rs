@@ -181,14 +181,16 @@ impl Auth {
 
     /// The password of a user on a member.
     pub fn password(&self, member: &str, user: &str) -> Secret {
-        self.password_by(self.seeds().0, member, user)
+        let (used, _other) = self.seeds();
+        self.password_by(used, member, user)
     }
 
     /// The other password that a process perhaps has.
     ///
     /// During a rotation, a process that started with an older file has that password.
     pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
-        Some(self.password_by(self.seeds().1?, member, user))
+        let (_used, other) = self.seeds();
+        Some(self.password_by(other?, member, user))
     }
 
     /// All passwords that a member must accept from a user.

@@ -110,7 +110,7 @@ fn disruption_budget(plan: &Plan) -> PodDisruptionBudget {
 
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
-/// The labels of all objects of a quorum, and these.
+/// The labels of all objects of a quorum, and these additional ones.
 fn labels(plan: &Plan, more: &[(&str, &str)]) -> BTreeMap<String, String> {
     let all: [(&str, &str); 4] = [
         ("app.kubernetes.io/name", "redis"),

@@ -30,14 +30,14 @@ pub fn publish(status: &mut RedisQuorumStatus, max_ttl: Duration) {
 }
 
 /// The largest maxTTL of a promise that was made under this state of the quorum.
-pub fn current(quorum: &RedisQuorum) -> Duration {
+pub fn current_max_ttl(quorum: &RedisQuorum) -> Duration {
     published(quorum).unwrap_or_default().max(quorum.spec.max_ttl.get())
 }
 
 /// How long a process stays fenced for such promises (rule 2).
-pub fn current_delay(quorum: &RedisQuorum) -> Duration {
+pub fn current_rejoin_delay(quorum: &RedisQuorum) -> Duration {
     let Settings { drift, node_timeout } = settings(quorum);
-    rejoin_delay(current(quorum), drift, node_timeout)
+    rejoin_delay(current_max_ttl(quorum), drift, node_timeout)
 }
 
 /// How long a fence waits under this state of the quorum.
@@ -45,7 +45,7 @@ pub fn current_delay(quorum: &RedisQuorum) -> Duration {
 /// An admission is written with the resourceVersion of this state. Without a published maxTTL, earlier promises are unknown,
 /// and no time is sufficient.
 pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
-    published(quorum).map_or(Duration::MAX, |_| current_delay(quorum))
+    published(quorum).map_or(Duration::MAX, |_| current_rejoin_delay(quorum))
 }
 
 /// The maxTTL that a client of the quorum can use.
@@ -57,7 +57,7 @@ pub fn promised(quorum: &RedisQuorum) -> Duration {
 
 /// The rule for the judgement of the members' clocks.
 pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
-    Rule { drift: settings(quorum).drift, window: current(quorum) }
+    Rule { drift: settings(quorum).drift, window: current_max_ttl(quorum) }
 }
 
 /// The minimum of maxTTL.
@@ -110,12 +110,13 @@ pub fn next(
     larger_is_held: bool,
     now: Monotonic,
 ) -> (Duration, Option<Monotonic>) {
-    let (wanted, current, generation) = (quorum.spec.max_ttl.get(), current(quorum), quorum.metadata.generation);
+    let (wanted, current, generation) =
+        (quorum.spec.max_ttl.get(), current_max_ttl(quorum), quorum.metadata.generation);
     let since = match lowering {
         Some(count) if count.generation == generation && !count.held && !larger_is_held => count.since,
         _ => now,
     };
-    let until = since + current_delay(quorum);
+    let until = since + current_rejoin_delay(quorum);
     let waits = current != wanted && now < until;
     *lowering = waits.then_some(Lowering { generation, since, held: larger_is_held });
     if waits { (current, Some(until.min(now + RECHECK_AFTER))) } else { (wanted, None) }
@@ -166,7 +167,7 @@ mod tests {
             let quorum = quorum(wanted, published);
             let (max_ttl, _) = next(&quorum, &mut None, false, at(100));
             let max_ttl = shared(max_ttl, &quorum, settled.map(Duration::from_secs));
-            (max_ttl.as_secs(), current(&quorum).as_secs())
+            (max_ttl.as_secs(), current_max_ttl(&quorum).as_secs())
         };
         assert_eq!(publish(30_000, None, None), (1, 30), "fences wait for it from the start");
         assert_eq!(publish(30_000, Some(1_000), Some(10)), (10, 30), "the fences of the other operators wait for 10 s");

@@ -95,6 +95,7 @@ impl ExposePlan {
         Some(Address { host, port: Some(port.or_else(|| self.port(service))?) })
     }
 
+    /// The port of a member's Service. `None` if a node port is not known yet.
     fn port(&self, service: Option<&Service>) -> Option<u16> {
         if self.type_ == "NodePort" { node_port(service?) } else { Some(PORT) }
     }

@@ -158,8 +158,9 @@ fn identity(node: &NodeStatus) -> NodeIdentity {
 }
 
 fn published_identity(node: &NodeIdentity) -> NodeStatus {
-    let machine = node.machine.clone().map(|Machine { system_uuid, machine_id }| (system_uuid, machine_id));
-    let (system_uuid, machine_id) = machine.unzip();
+    let machine = node.machine.as_ref();
+    let system_uuid = machine.map(|machine| machine.system_uuid.clone());
+    let machine_id = machine.map(|machine| machine.machine_id.clone());
     NodeStatus { uid: node.uid.clone(), system_uuid, machine_id }
 }
 

@@ -57,10 +57,14 @@ pub enum RotationStep {
 /// Decides the next step.
 pub fn decide(input: &Input<'_>) -> RotationStep {
     let Some(rotation) = input.rotation else { return idle(input) };
+    if !input.files_written {
+        return RotationStep::Nothing;
+    }
     let (open, removing) = (unconfirmed(input), rotation.stage == PasswordStage::Removing);
-    let away = names(input.members, |member| !(member.admitted && member.obeys) && open != Some(member));
+    let is_back = |member: &MemberSummary| member.admitted && member.obeys;
+    // Another member that is away. Its connections cannot be cut now.
+    let away = names(input.members, |member| !is_back(member) && open != Some(member));
     match open {
-        _ if !input.files_written => RotationStep::Nothing,
         Some(member) if !removing || away.is_empty() => {
             RotationStep::Confirm { name: member.name.clone(), cut: removing }
         }

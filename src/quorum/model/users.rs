@@ -15,7 +15,7 @@ impl Plan {
         self.rules(auth, member, true)
     }
 
-    /// The rules of these users, with or without voting clients.
+    /// The rules of the operator's user and of clients. Voting clients are included only if `voting`.
     fn rules(&self, auth: &Auth, member: &str, voting: bool) -> Vec<UserRule> {
         let epoch = self.lists.epoch;
         let rule = |client: &ClientPlan| {

@@ -98,6 +98,7 @@ impl MemberLink {
             turn: tokio::sync::Mutex::default(),
             task: OnceLock::new(),
         });
+        // The task needs the link, so it is set afterwards, and only here.
         link.task.get_or_init(|| tokio::spawn(link.clone().watch()).abort_handle());
         link
     }
@@ -112,7 +113,7 @@ impl MemberLink {
         self.voter.lock().take();
     }
 
-    /// Whether its task, or that of its voting connection, has panicked.
+    /// Whether its task, or that of its voting connection, has ended. A link in the list has no other end than a panic.
     pub(super) fn is_broken(&self) -> bool {
         let voter = self.voter.lock();
         self.task.get().is_some_and(AbortHandle::is_finished)

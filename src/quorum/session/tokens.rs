@@ -83,9 +83,10 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
         return Ok(());
     }
     let _one_at_a_time = session.tokens.raising.lock().await;
-    let mut attempts = 0..ATTEMPTS;
-    while token > session.tokens.floor() {
-        attempts.next().ok_or(FloorError::Contended)?;
+    for _ in 0..ATTEMPTS {
+        if token <= session.tokens.floor() {
+            return Ok(());
+        }
         // The status is read from the API server, never from a cache, and written with that resourceVersion.
         match within(SHORT_TIMEOUT, raise(session, token)).await {
             Err(RequestError::Conflict) => {}
@@ -93,7 +94,7 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
             Ok(raised) => session.update(Arc::new(raised.ok_or(FloorError::Gone)?)),
         }
     }
-    Ok(())
+    if token <= session.tokens.floor() { Ok(()) } else { Err(FloorError::Contended) }
 }
 
 /// One attempt. `None` if the object was deleted, or replaced by another one.

@@ -15,10 +15,13 @@ const LONGEST_ANSWER: u64 = 256 << 10;
 /// Sends the commands, and reads one answer to each of them.
 pub(super) async fn exchange(stream: &mut dyn Stream, commands: &Pipeline) -> Result<Vec<Value>, MemberError> {
     let request = commands.get_packed_pipeline();
-    // A failed write is no result yet. A full member refuses the connection with an answer, and closes it.
+    // A failed write is not the outcome. A full member refuses the connection with an answer, and closes it.
     let _ = stream.write_all(&request).await;
     let _ = stream.flush().await;
-    let (mut received, mut decoder, mut answers) = (stream.take(LONGEST_ANSWER), Default::default(), Vec::new());
+    let mut received = stream.take(LONGEST_ANSWER);
+    // It keeps the bytes after one answer for the next one.
+    let mut decoder = Default::default();
+    let mut answers = Vec::new();
     for _ in 0..commands.len() {
         let answer = parse_redis_value_async(&mut decoder, &mut received).await;
         answers.push(answer.map_err(|error| wire::error(&error))?);

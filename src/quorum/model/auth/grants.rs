@@ -60,11 +60,11 @@ impl Auth {
     pub(super) fn password_by(&self, seed: &Seed, member: &str, user: &str) -> Secret {
         let plain: &[&str] = &["password", member, user];
         let derived = |labels: &[&str]| Secret::new(hex(&derive(seed, &[plain, labels].concat())));
-        match UserRule::client_of(user).map(|client| self.passwords.grants.get(client)) {
-            None => derived(&[]),
-            Some(Some(grant)) => derived(&[&grant.namespace, &grant.key_prefix, &hex(&grant.salt)]),
+        let Some(client) = UserRule::client_of(user) else { return derived(&[]) };
+        match self.passwords.grants.get(client) {
+            Some(grant) => derived(&[&grant.namespace, &grant.key_prefix, &hex(&grant.salt)]),
             // No client gets this password.
-            Some(None) => derived(&["of no client"]),
+            None => derived(&["of no client"]),
         }
     }
 }

@@ -9,13 +9,13 @@ use crate::quorum::model::lists::{Lists, MOST};
 
 /// The external member with this name.
 ///
-/// If the status has such a member, the address in the status applies, because that member votes. The name that its certificate must
-/// contain is set.
+/// If the status has such a member, the address in the status applies, because that member votes. With TLS the result has a server name, by
+/// default the host of the address.
 pub(super) fn member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     let specified = quorum.spec.external.iter().find(|member| member.name == name).map(ExternalStatus::from);
     let published = quorum.member(name).and_then(|member| member.external.clone());
-    let is_there = |new: &ExternalStatus| published.as_ref().is_none_or(|recorded| recorded.address == new.address);
-    let mut master = specified.filter(is_there).or_else(|| published.clone())?;
+    let is_same_place = |new: &ExternalStatus| published.as_ref().is_none_or(|old| old.address == new.address);
+    let mut master = specified.filter(is_same_place).or_else(|| published.clone())?;
     if let Some(tls) = &mut master.tls {
         tls.server_name.get_or_insert_with(|| host_of(&master.address).to_owned());
     }

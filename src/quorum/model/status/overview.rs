@@ -55,10 +55,10 @@ pub fn conditions(status: &mut RedisQuorumStatus, lists: &Lists, overview: &Over
 }
 
 /// Sets the conditions of a quorum with a spec that cannot be executed, so that its state is unknown.
-pub fn refused(status: &mut RedisQuorumStatus, problem: &Problem, at: (Option<i64>, Timestamp)) {
+pub fn refused(status: &mut RedisQuorumStatus, problem: &Problem, at @ (generation, _now): (Option<i64>, Timestamp)) {
     let is_served = !matches!(problem, Problem::TooMany { .. } | Problem::Deleting { .. });
     let available = if is_served { Status::Unknown } else { Status::False };
-    status.observed_generation = at.0;
+    status.observed_generation = generation;
     for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, available)] {
         let (reason, message) = (problem.reason(), problem.to_string());
         Condition { type_, holds, reason, message }.set(status, at);

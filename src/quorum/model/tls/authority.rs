@@ -88,7 +88,7 @@ pub fn advance<E>(mut authority: Authority, now: i64, make: impl Fn() -> Result<
             continue;
         };
         let is_past = |span: Span| now >= span.not_after;
-        // Every certificate that the previous authority signed has expired.
+        // The previous authority is dropped when every certificate that it signed has expired.
         authority.previous.take_if(|pem| Span::of_pem(pem.as_bytes()).is_none_or(is_past));
         match authority.next.as_ref().and_then(Pair::span) {
             // It has been published for the required time, so it signs from now on.

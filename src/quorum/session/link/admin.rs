@@ -38,7 +38,7 @@ impl MemberLink {
 
 const STILL_OPEN: &str = "users are still open";
 
-/// The result of an act that the member must show.
+/// An error with this text, unless the member shows the result of an act.
 fn confirmed(is_shown: bool, failure: &str) -> Result<(), ActError> {
     if is_shown { Ok(()) } else { Err(MemberError::Other(failure.to_owned()).into()) }
 }

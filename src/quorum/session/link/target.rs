@@ -72,7 +72,11 @@ impl MemberLink {
     }
 
     fn set_target(&self, target: Option<Target>) {
-        self.target.send_if_modified(|current| std::mem::replace(current, target.clone()) != target);
+        self.target.send_if_modified(|current| {
+            let is_new = *current != target;
+            *current = target;
+            is_new
+        });
     }
 
     /// Sets the place of the member and the process that the status admits.
