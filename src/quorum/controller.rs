@@ -205,7 +205,8 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: Plan) -> Result<Du
         publish::conclude(&observer).await?;
         session.raise_floor_ahead().await?;
     }
-    Ok(due?.since(cluster.now()))
+    // The time of an obstacle can pass during the steps. It stays until it is checked again.
+    Ok(due?.since(cluster.now()).max(AFTER_CONFLICT))
 }
 
 /// Publishes a refusal of the API server that only a user can resolve, and ends this reconciliation.

@@ -131,9 +131,9 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
         let message = match published.state {
             MemberState::Admitted => published.message.take(),
             MemberState::Fenced => why_fenced(observed, published),
-            MemberState::Pending | MemberState::Starting | MemberState::Unreachable => {
-                why_absent(observed, member, state)
-            }
+            // Its pod can have started after the record was written.
+            MemberState::Pending => why_absent(observed, member, &LinkState::default()),
+            MemberState::Starting | MemberState::Unreachable => why_absent(observed, member, state),
         };
         published.message = message.map(cut);
     }
