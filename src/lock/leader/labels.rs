@@ -94,6 +94,9 @@ async fn correct(name: &Name, store: &LockStore, peers: &Peers) -> Result<(), Er
         }
         return Ok(());
     }
+    if labelled(context, name).is_empty() {
+        return Ok(());
+    }
     // An unreadable lock exists, and its holder keeps the label.
     let locks: Api<DistributedLock> = Api::namespaced(context.client.clone(), &name.0);
     if request(locks.get_metadata_opt(&name.1)).await?.is_none() {

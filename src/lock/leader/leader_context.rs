@@ -92,6 +92,5 @@ impl LeaderContext {
         self.memory.forget(&uid);
         self.leases.forget(&uid);
         self.store.forget(&uid);
-        self.members.holds.forget(&uid);
     }
 }

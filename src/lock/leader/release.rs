@@ -173,6 +173,8 @@ pub(super) async fn remove_finalizer(leader: &LeaderContext, lock: &DistributedL
     }
     unless_gone(leader.store.remove_finalizer(lock).await)?;
     leader.forget(lock);
+    // Other deletions are forgotten by the task that adopts holds, in the order of the watch.
+    leader.members.holds.forget(&lock.uid().unwrap_or_default());
     Ok(Progress::Done(Action::await_change()))
 }
 

@@ -119,6 +119,12 @@ impl Hold {
         }
     }
 
+    /// A hold that a status names. The leader waits for one ttl for the first round of this replica.
+    pub fn named(terms: Terms, now: Boottime, due: Boottime) -> Self {
+        let asked_until = now + terms.ttl;
+        Self::new(terms, asked_until, due)
+    }
+
     /// Adds the votes and the start of the round that granted the hold.
     #[must_use]
     pub fn granted(mut self, votes: Votes, started: Boottime) -> Self {

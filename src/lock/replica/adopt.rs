@@ -124,8 +124,7 @@ fn hold_of(context: &Context, sessions: &Sessions, lock: &DistributedLock) -> Re
         (Some(clock), Some(at)) => first_renewal((now, clock.latest(now).ceil()), at.into(), terms.renew_interval),
         _ => now,
     };
-    // The leader waits for one ttl for the first round of this replica.
-    Ok(Some(Hold::new(terms, now + ttl, due)))
+    Ok(Some(Hold::named(terms, now, due)))
 }
 
 /// The time to live of renewals.

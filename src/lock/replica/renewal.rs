@@ -130,7 +130,12 @@ impl Renewal {
         let mut able = Vec::new();
         for hold in holds {
             match self.renewable(&hold) {
-                Some(lock) if is_asked(&hold, &lock) => able.extend(self.ask(&lock, hold).await),
+                // The ttl of its renewal counts from the check, so it does not wait for the others.
+                Some(lock) if is_asked(&hold, &lock) => {
+                    if let Some(hold) = self.ask(&lock, hold).await {
+                        self.renew(quorum.clone(), vec![hold]).await;
+                    }
+                }
                 Some(_) => able.push(hold),
                 None => self.postpone(&hold, POSTPONED),
             }

@@ -62,7 +62,7 @@ fn a_renewal_moves_validity_and_next_renewal_from_its_start() {
 #[test]
 fn the_first_round_gives_an_adopted_hold_its_validity() {
     let holds = Holds::default();
-    holds.adopt(hold(1, 3_000, 12_000), true);
+    holds.adopt(Hold::named(hold(1, 3_000, 0).terms, at(3_000), at(3_000)), true);
     assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(12_000));
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));

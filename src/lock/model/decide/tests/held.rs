@@ -42,7 +42,7 @@ fn a_hold_without_a_round_for_one_ttl_is_sealed() {
     let terms = hold(WALL.0, 0).terms;
     let step = |asked_for: u64| {
         let adopted_at = NOW.saturating_sub(Duration::from_secs(asked_for));
-        let named = Hold::new(terms.clone(), adopted_at + terms.ttl, NOW);
+        let named = Hold::named(terms.clone(), adopted_at, NOW);
         decide(&held_input(&lock, Verdict::Keep, Some(named)))
     };
     assert!(matches!(step(8), Step::Keep(_)), "the adopted hold has one more second for its first round");

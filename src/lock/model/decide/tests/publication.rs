@@ -89,7 +89,7 @@ fn nothing_is_published_before_a_round_of_this_replica() {
         let mut lock = held_lock(wrong.clone());
         lock.spec.validity = serde_json::from_value(json!(spec)).unwrap();
         let earned = hold(WALL.0 - 1_000, 9_000);
-        let mut named = Hold::new(earned.terms.clone(), NOW + earned.terms.ttl, NOW);
+        let mut named = Hold::named(earned.terms.clone(), NOW, NOW);
         named.trouble = trouble.map(str::to_owned);
         let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(named))) else { panic!() };
         assert_eq!(rest.status.valid_until, lock.status.as_ref().unwrap().valid_until);
