@@ -94,8 +94,9 @@ async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy, tolerated
     Ok(())
 }
 
-/// Splits the copies: those for clients in accepted namespaces, and the others in the status, which are stale.
+/// Splits the copies into those for clients in accepted namespaces, and stale ones.
 ///
+/// A stale copy is in the status, and no client needs it there.
 /// The quorum's own namespace has no copies, even if a user wrote one there.
 fn split(plan: &Plan, quorum: &RedisQuorum, accepts: impl Fn(&str) -> bool) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
     let wanted = plan.clients.iter().map(|client| (client.name.clone(), client.namespace.clone()));
