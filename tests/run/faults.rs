@@ -18,7 +18,7 @@ const STUBBORN: &str = "
 fn a_killed_run_takes_its_command_with_it() {
     let (servers, place) = (Servers::start(3), Place::new());
     let running = place.start(&servers, &[], STUBBORN);
-    assert!(place.alive().len() >= 4, "{:?}", place.alive());
+    until("the command has its processes", || place.alive().len() >= 4);
     signal(running.pid(), "KILL");
     place.ends_before_the_lock(&servers);
     until("the lock has run out", || servers.with(LOCK) == 0);
