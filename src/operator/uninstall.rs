@@ -91,24 +91,27 @@ impl Installation<'_> {
         Ok(all)
     }
 
-    /// The locks and quorums of this installation.
-    ///
-    /// The quorums that other operators serve, and the locks on them, do not belong to it.
-    async fn ours(&self) -> anyhow::Result<(Vec<Guarded<DistributedLock>>, Vec<Guarded<RedisQuorum>>)> {
-        let mut locks = self.all::<DistributedLock>(self.scopes.locks()).await?;
+    /// The quorums of this installation, and those that other operators serve.
+    async fn quorums(&self) -> anyhow::Result<(Vec<Guarded<RedisQuorum>>, Vec<Guarded<RedisQuorum>>)> {
         let quorums = self.all::<RedisQuorum>(self.scopes.quorums()).await?;
         let is_ours = |quorum: &Guarded<RedisQuorum>| match quorum {
             Guarded::Read(quorum) => quorum.spec.installation == self.scopes.installation,
             Guarded::Unreadable(raw) => unreadable_installation(raw) == self.scopes.installation,
         };
-        let (ours, others): (Vec<_>, Vec<_>) = quorums.into_iter().partition(is_ours);
+        Ok(quorums.into_iter().partition(is_ours))
+    }
+
+    /// The locks of this installation. A lock on a quorum that another operator serves does not belong to it.
+    async fn locks(&self) -> anyhow::Result<Vec<Guarded<DistributedLock>>> {
+        let mut locks = self.all::<DistributedLock>(self.scopes.locks()).await?;
+        let (_, others) = self.quorums().await?;
         let others: HashSet<_> = others.iter().filter_map(ResourceExt::uid).collect();
         locks.retain(|lock| held_on(lock).flatten().is_none_or(|quorum| !others.contains(&quorum)));
-        Ok((locks, ours))
+        Ok(locks)
     }
 
     async fn refuse_if_held(&self) -> anyhow::Result<()> {
-        let (locks, _) = self.ours().await?;
+        let locks = self.locks().await?;
         let held = locks.iter().filter(|lock| held_on(lock).is_some());
         let command = |lock: &Guarded<_>| {
             format!("kubectl delete dlock -n {} {}", lock.namespace().unwrap_or_default(), lock.name_any())
@@ -128,12 +131,11 @@ impl Installation<'_> {
 
     /// Removes our finalizers, which would block the deletion of the objects.
     async fn clear(&self) -> anyhow::Result<()> {
-        let (locks, _) = self.ours().await?;
-        for lock in &locks {
+        for lock in &self.locks().await? {
             self.clear_finalizer(lock, LOCK_FINALIZER).await?;
         }
         // A user can change quorums while many locks are cleared.
-        let (_, quorums) = self.ours().await?;
+        let (quorums, _) = self.quorums().await?;
         for quorum in &quorums {
             self.clear_finalizer(quorum, QUORUM_FINALIZER).await?;
         }
