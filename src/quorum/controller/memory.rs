@@ -92,7 +92,7 @@ pub(super) struct Applied {
 pub(super) const SECRETS_PERIOD: Duration = Duration::from_secs(10);
 
 impl Applied {
-    /// Until when the read Secrets are fresh. `None` if they must be read now.
+    /// The end of the time for which the read Secrets are fresh. `None` if they must be read now.
     pub(super) fn fresh_until(&self, now: Monotonic) -> Option<Monotonic> {
         Some(self.at + SECRETS_PERIOD).filter(|until| now < *until)
     }
