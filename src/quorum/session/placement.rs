@@ -32,10 +32,15 @@ impl QuorumSession {
         Ok(())
     }
 
-    /// Takes the users of external masters as they were read, by member, or the faults.
+    /// Takes the users of all external masters as they were read, by member, or the faults.
+    ///
+    /// A member whose user was not read this time keeps the earlier one.
     pub(super) fn set_credentials(&self, read: &BTreeMap<String, Result<Endpoint, String>>) {
         let found = read.iter().filter_map(|(name, user)| Some((name.clone(), user.clone().ok()?)));
-        self.credentials.lock().extend(found);
+        let mut credentials = self.credentials.lock();
+        credentials.retain(|name, _| read.contains_key(name));
+        credentials.extend(found);
+        drop(credentials);
         self.place();
         for link in self.links().iter().filter(|link| !link.answers()) {
             if let Some(Err(trouble)) = read.get(link.name().as_str()) {
@@ -95,5 +100,34 @@ impl QuorumSession {
         let mut own = links.iter().filter(|link| !link.plan().is_external()).peekable();
         // External masters have their own users, so their answers prove nothing about these secrets.
         if own.peek().is_some() { own.any(|link| link.answers()) } else { links.iter().any(|link| link.answers()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::sync::broadcast;
+
+    use super::*;
+    use crate::api::RedisQuorum;
+    use crate::redis_member::Secret;
+    use crate::runtime::fake_api;
+    use crate::runtime::settings::Settings;
+
+    #[tokio::test]
+    async fn a_later_member_has_no_user_of_an_earlier_one() {
+        let context = fake_api::context(Settings::default(), |_request| (404, serde_json::json!({})));
+        let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
+        quorum.metadata.uid = Some("q".to_owned());
+        let session = QuorumSession::start(&context, Arc::new(quorum), broadcast::channel(8).0).unwrap();
+        let user = |name: &str| {
+            let address = format!("{}:6379", Ipv4Addr::LOCALHOST);
+            Endpoint { address, username: name.to_owned(), password: Secret::new(""), tls: None }
+        };
+        let known = || session.credentials.lock().keys().cloned().collect::<Vec<_>>();
+        session.set_credentials(&[("a", Ok(user("a"))), ("b", Ok(user("b")))].map(|(n, u)| (n.to_owned(), u)).into());
+        session.set_credentials(&[("a".to_owned(), Err("the API server does not answer".to_owned()))].into());
+        assert_eq!(known(), ["a"], "a has the earlier user, and b has left");
     }
 }
