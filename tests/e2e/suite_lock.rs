@@ -50,7 +50,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere requests::a_leader_that_is_asked_steps_down,
     anywhere requests::a_broken_lock_runs_out_and_history_says_who_and_why,
     anywhere requests::breaking_by_force_passes_the_lock_on_at_once_and_says_so,
-    anywhere health::a_holder_whose_heartbeat_stops_is_renewed_no_more,
+    anywhere health::a_holder_whose_heartbeat_stops_loses_its_lock,
     anywhere health::a_waiting_claim_without_a_heartbeat_is_passed_over,
     anywhere health::a_leader_that_fails_its_liveness_check_is_followed_in_time,
     local health::a_frozen_leader_with_a_liveness_check_is_followed_in_time,

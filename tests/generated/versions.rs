@@ -1,4 +1,4 @@
-//! The version stands in Cargo.toml. All repetitions of it must be equal. The names of images and the support matrix must be correct.
+//! Cargo.toml has the version. All repetitions of it must be equal. The names of images and the support matrix must be correct.
 
 use std::fs;
 

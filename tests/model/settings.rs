@@ -330,7 +330,7 @@ impl Rules for Settings {
             Step::Want(value) => format!("somebody writes maxTTL: {value}"),
             Step::Observe => "the leader reads the holds, and decides which value is in force".into(),
             Step::Publish => "what was decided is published".into(),
-            Step::OtherLeader => "another leader counts anew".into(),
+            Step::OtherLeader => "another leader starts its count".into(),
             Step::Grant(ttl) => format!("the member votes for a lock with ttl {ttl}"),
             Step::Granted => "the grant is written down".into(),
             Step::Renew => "it is renewed".into(),

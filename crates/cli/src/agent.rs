@@ -94,7 +94,7 @@ pub struct AgentArgs {
     /// The UID of the pod that the application runs in. Default: the own pod, by its service account token. With --election.
     #[arg(long, value_name = "UID", env = "REDLOCK_POD_UID")]
     pod_uid: Option<String>,
-    /// Without a request of the application for so long the lock is given back. Default: the ttl, at least 10s. With --lock.
+    /// The lock is given back if the application sends no request for this time. Default: the ttl, at least 10s. With --lock.
     #[arg(long, value_name = "DURATION")]
     patience: Option<GoDuration>,
     /// How far the clock of this machine and those of the cluster can be apart. Without --members-secret only.

@@ -102,7 +102,7 @@ async fn until_held(
         Ok(result) => result,
         Err(_elapsed) => {
             let reported = last.as_ref().map_or_else(|| "nothing".to_owned(), conditions_text);
-            bail!("the lock was not held within {} s. The operator says: {reported}", limit.as_secs())
+            bail!("the lock was not held within {} s. The operator reports: {reported}", limit.as_secs())
         }
     }
 }

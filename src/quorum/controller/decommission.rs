@@ -153,7 +153,7 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
     Ok(match step {
         EndStep::Ended => Ending::Ended,
         EndStep::Wait { until } => {
-            let state = if is_harmless { "votes no more" } else { "is closed" };
+            let state = if is_harmless { "has no vote" } else { "is closed" };
             Ending::Waits(Some(until), format!("{name} {state}, its locks run out"))
         }
         EndStep::Unconfirmed { node, until } => {
@@ -187,7 +187,7 @@ async fn end_external(sources: &Sources<'_>, link: &MemberLink, quorum: &RedisQu
         EndStep::Close => {
             timers.note_threat(name);
             record_leaving(sources, link, quorum, record.process.as_ref()).await?;
-            Ending::Waits(Some(sources.cluster.now()), format!("{name} votes no more, its locks run out"))
+            Ending::Waits(Some(sources.cluster.now()), format!("{name} has no vote, its locks run out"))
         }
         EndStep::Wait { until } => {
             closed.lock().entry(end_of(name)).or_insert(now);

@@ -10,7 +10,7 @@ messages! {
 
     /// The specification cannot be carried out: {0}. The operator changes nothing until it is edited
     Invalid(Invalid) => CommonReason::InvalidSpec,
-    /// {objects}. The operator looks again automatically
+    /// {objects}. The operator checks again automatically
     InTheWay { objects: String } => CommonReason::InvalidSpec,
     /// {certificate}
     Certificate { certificate: String } => CommonReason::CertificateInvalid,

@@ -63,7 +63,8 @@ async fn start(bench: &Bench, lock: &str, options: &[&str], script: &str) -> any
     let mut child = redlock(bench, &[&begin[..], options, &["--", "sh", "-c", script]].concat()).spawn()?;
     let stdout = child.stdout.as_mut().context("no output")?;
     let mut line = String::new();
-    let read = timeout(SOON, BufReader::new(stdout).read_line(&mut line)).await.context("the command says nothing")?;
+    let read =
+        timeout(SOON, BufReader::new(stdout).read_line(&mut line)).await.context("the command prints nothing")?;
     ensure!(read? > 0, "the command ended immediately");
     Ok((child, line.trim().to_owned()))
 }

@@ -21,7 +21,7 @@ const TTL: Duration = Duration::from_secs(3);
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-pub(crate) async fn a_holder_whose_heartbeat_stops_is_renewed_no_more(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_holder_whose_heartbeat_stops_loses_its_lock(bench: Bench) -> anyhow::Result<()> {
     bench.create::<Lease>(json!({"metadata": {"name": "first"}, "spec": {"holderIdentity": "first"}})).await?;
     let mut first = claim("first", "job", None, TTL);
     first["spec"]["claim"]["heartbeat"] = json!("1s");

@@ -213,11 +213,11 @@ pub(crate) async fn a_newcomer_that_disagrees_refuses_itself_and_stops_nobody(be
         let name = format!("of-{}", refused.name);
         let mut manifest = claim(&name, &name, Some(&refused.name), Duration::from_secs(1));
         manifest["spec"]["waitTimeout"] = json!("3s");
-        let vain = Lock::create(&bench, manifest).await?;
+        let waiting = Lock::create(&bench, manifest).await?;
         let is_finished =
             |version: &Version<_>| crate::locks::reason_of(&version.object, "Finished") == Some("WaitTimeout");
-        let end = vain.recorder.until(SOON, "it waits in vain", is_finished).await?;
-        ensure!(vain.recorder.versions().iter().all(|version| !is_held(&version.object)), "it was granted");
+        let end = waiting.recorder.until(SOON, "its wait ends", is_finished).await?;
+        ensure!(waiting.recorder.versions().iter().all(|version| !is_held(&version.object)), "it was granted");
         ensure!(status(&end.object).fencing_token.is_none(), "{}", message_of(&end.object, "Held"));
     }
     check_never_disagreed(&quorum)?;

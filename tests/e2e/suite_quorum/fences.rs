@@ -40,8 +40,8 @@ async fn fenced_anew(quorum: &Quorum, mark: usize, index: usize) -> anyhow::Resu
     let versions = quorum.recorder.versions();
     let known = mark.checked_sub(1).and_then(|last| versions.get(last)).context("nothing was seen yet")?;
     let before = member_of(&known.object, &quorum.member(index)).and_then(|member| member.run_id.clone());
-    let anew = |m: &MemberStatus| is_fenced_for(m, FenceReason::Restarted) && m.run_id != before;
-    let (_, fenced) = quorum.member_until(mark, index, RESTART_LIMIT, "is fenced as Restarted", anew).await?;
+    let is_again = |m: &MemberStatus| is_fenced_for(m, FenceReason::Restarted) && m.run_id != before;
+    let (_, fenced) = quorum.member_until(mark, index, RESTART_LIMIT, "is fenced as Restarted", is_again).await?;
     Ok(fenced)
 }
 
@@ -134,8 +134,8 @@ pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(
     let back = bench.wall().0;
     operators::scale(&bench.cluster, operators::REPLICAS).await?;
     // No remaining replica has observed the earlier process, so the wait begins again with a new `rejoinAt`.
-    let anew = |m: &MemberStatus| m.run_id == fenced.run_id && m.rejoin_at > fenced.rejoin_at;
-    let (_, announced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is announced anew", anew).await?;
+    let is_again = |m: &MemberStatus| m.run_id == fenced.run_id && m.rejoin_at > fenced.rejoin_at;
+    let (_, announced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is announced again", is_again).await?;
     let at = announced.rejoin_at.context("no rejoinAt")?.as_millis();
     let same = |m: &MemberStatus| is_admitted(m) && m.run_id == fenced.run_id;
     let (_, admitted) = quorum.member_until(mark, 1, RESTART_LIMIT, "is admitted", same).await?;

@@ -1,4 +1,4 @@
-//! `redlock run --agent`, and what the agent calls by itself.
+//! `redlock run --agent`, and what the agent calls on its own.
 
 use std::{process::Command, time::Duration};
 

@@ -174,7 +174,7 @@ fn reason_text(lock: &LockObject) -> String {
     match reason {
         "NotAccepted" => "the operator cannot serve it as it is".into(),
         "Pending" => "the operator has not decided yet".into(),
-        _ if means.is_empty() => format!("the operator says {reason}"),
+        _ if means.is_empty() => format!("the operator reports {reason}"),
         _ => lower(means.split(". ").next().unwrap_or_default().trim_end_matches('.')),
     }
 }
@@ -198,9 +198,9 @@ fn operator_link(lock: &LockObject) -> Option<Link> {
         return None;
     }
     let says = if lock.status.conditions.is_empty() {
-        format!("The operator has not looked at DistributedLock {} yet.", lock.name_any())
+        format!("The operator has not reconciled DistributedLock {} yet.", lock.name_any())
     } else {
-        format!("The operator has not looked at the newest version of DistributedLock {} yet.", lock.name_any())
+        format!("The operator has not reconciled the newest version of DistributedLock {} yet.", lock.name_any())
     };
     let to_do = Some(
         "Wait a second. If it lasts, check that an operator runs and watches this namespace: redlock doctor".into(),
@@ -211,7 +211,7 @@ fn operator_link(lock: &LockObject) -> Option<Link> {
 fn accepted_link(lock: &LockObject) -> Link {
     let about = "accepted";
     let Some(accepted) = lock.condition(LockCondition::Accepted) else {
-        let says = vec!["The operator has not said whether it can serve the lock.".into()];
+        let says = vec!["The operator has not reported whether it can serve the lock.".into()];
         return Link { about, state: State::Unknown, says, to_do: None };
     };
     if accepted.status == "True" && lock.fault().is_none() {
@@ -259,7 +259,7 @@ fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
 fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
     let about = if lock.spec.election.is_some() { "candidate" } else { "claim" };
     let Some(held) = lock.condition(LockCondition::Held) else {
-        let says = vec!["The operator has not said why the lock is not held.".into()];
+        let says = vec!["The operator has not reported why the lock is not held.".into()];
         return Link { about, state: State::Unknown, says, to_do: None };
     };
     let advice = advice::of_lock(held);

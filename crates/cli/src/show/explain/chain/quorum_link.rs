@@ -54,7 +54,8 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
     let needed = status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
     let ready = find_condition(&status.conditions, QuorumCondition::Ready);
     if members == 0 {
-        let message = ready.map_or("the operator has not looked at it".into(), |ready| trim(&ready.message).to_owned());
+        let message =
+            ready.map_or("the operator has not reconciled it".into(), |ready| trim(&ready.message).to_owned());
         let state = if ready.is_some() { State::Waits } else { State::Stops };
         let to_do = ready.map_or_else(
             || Some("Check that the operator runs: redlock doctor".into()),
@@ -79,7 +80,7 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
         Some(ready) if ready.status != "True" => {
             let advice = advice::of_quorum(ready);
             let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
-            says.push(format!("The operator says: {}.", trim(&ready.message)));
+            says.push(format!("The operator reports: {}.", trim(&ready.message)));
             (state, advice.to_do)
         }
         _ => (State::Waits, None),

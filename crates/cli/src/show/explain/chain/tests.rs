@@ -56,7 +56,7 @@ fn a_quorum_without_a_majority_names_members_that_are_out() {
             "RedisQuorum redlock-system/main: 1 of 3 members votes, and 2 are needed.",
             "Member main-1 is Unreachable: does not answer.",
             "Member main-2 is Fenced (Restarted) and votes from 12:00:12 UTC (in 12s).",
-            "The operator says: main-2 votes from 12:00:12."
+            "The operator reports: main-2 votes from 12:00:12."
         ]
     );
     assert_eq!(link(&stuck, "quorum").state, State::Waits);
@@ -115,7 +115,7 @@ fn an_election_whose_leaders_fail_their_check_is_in_trouble() {
 #[test]
 fn a_lock_that_no_operator_has_looked_at_says_so() {
     let new = explained(&[lock("b", "{spec: {key: reindex}}")], &[], &QuorumState::Unknown);
-    assert_eq!(link(&new, "operator").says, ["The operator has not looked at DistributedLock b yet."]);
+    assert_eq!(link(&new, "operator").says, ["The operator has not reconciled DistributedLock b yet."]);
     assert_eq!(link(&new, "quorum").state, State::Unknown);
     assert!(new.to_do().is_some_and(|text| text.contains("redlock doctor")));
     let mut changed = held("a");
@@ -140,7 +140,7 @@ fn a_quorum_that_does_not_exist_or_is_new_stops_the_lock() {
     let mut new = quorum(["Starting"; 3]);
     new.status = crate::cluster::objects::QuorumObjectStatus::default();
     let new = of_quorum(&new, now());
-    assert_eq!(new.says, ["RedisQuorum redlock-system/main has no members yet: the operator has not looked at it."]);
+    assert_eq!(new.says, ["RedisQuorum redlock-system/main has no members yet: the operator has not reconciled it."]);
 }
 
 #[test]
