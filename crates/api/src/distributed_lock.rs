@@ -29,7 +29,7 @@ pub use status::*;
     status = "DistributedLockStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A lock that one holder has at a time. A claim names its holder, and several claims can compete for one key. An \
+    doc = "A lock with one holder at a time, or with several if `slots` is above 1. A claim names its holder, and several claims can compete for one key. An \
            election selects candidate pods, and the operator picks the leader among them.",
     annotation("helm.sh/resource-policy", "keep"),
     annotation("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
@@ -103,7 +103,7 @@ pub struct DistributedLockSpec {
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
 
-    /// Number of holders that can have the lock at the same time. All locks with the same key must use the same number, also clients of the members. Immutable.
+    /// Number of holders that can have the lock at the same time. All locks and clients that use the same key must use the same number. Immutable.
     #[schemars(range(min = 1, max = 100))]
     pub slots: i32,
 
@@ -238,8 +238,8 @@ pub struct Claim {
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
     /// A Job in the namespace of the lock that was created with `suspend: true`, and with the annotation `redlock-operator.io/lock`. The
-    /// operator starts the Job when it has the lock, and suspends the Job before the lock ends. When the Job has finished and its pods have
-    /// ended, the lock is released. Needs the chart's value `jobs.enabled`.
+    /// operator starts the Job when it has the lock. It suspends the Job before it ends the hold, or after the lock was lost. When the Job
+    /// has finished and its pods have ended, the lock is released. Needs the chart's value `jobs.enabled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub job_name: Option<String>,
@@ -247,8 +247,8 @@ pub struct Claim {
     #[serde(rename = "jobUID", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub job_uid: Option<String>,
-    /// The holder must renew a coordination.k8s.io Lease with the name of the claim at least this often, from 1s to half of `ttl`. If it
-    /// stops, it loses the lock at most `ttl`, `renewInterval` and 1s after its last renewal, or after the grant if that is later. Renew the
+    /// The holder must renew a coordination.k8s.io Lease with the name of the claim at least this often, from 1s to half of `ttl`. If the
+    /// holder stops, it loses the lock at most `ttl` plus `renewInterval` plus 1s after its last renewal, or after the grant if that is later. Renew the
     /// Lease three times as often as this, also while the claim waits. A claim whose Lease is missing or has not changed for one `ttl` does
     /// not get the lock. A new claim has one `ttl` for its first renewal.
     #[serde(skip_serializing_if = "Option::is_none")]

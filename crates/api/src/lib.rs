@@ -78,9 +78,9 @@ pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
 /// Set by: the operator.
 pub const LEASE_LABEL: &str = "redlock-operator.io/lease";
 
-/// It shows which quorum is the default. The operator uses its settings.
+/// It marks the default quorum for `redlock` commands. The operator finds the default quorum by its own chart values.
 ///
-/// On: the RedisQuorum that the chart has asked for.
+/// On: the RedisQuorum that the operator created as the default.
 ///
 /// Value: `true`.
 ///
@@ -144,12 +144,12 @@ pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
 /// Value: your user name.
 pub const CREATED_BY_ANNOTATION: &str = "redlock-operator.io/created-by";
 
-/// The operator takes this lock for the Job, and starts the Job when it has it. An empty value only lets claims with `claim.jobName` do so.
+/// The operator takes this lock for the Job, and starts the Job when it has it. With an empty value, only a claim with `claim.jobName` starts the Job.
 /// Needs the chart's value `jobs.enabled`.
 ///
 /// On: a Job that is created with `suspend: true`; of a CronJob, its `jobTemplate`.
 ///
-/// Value: the key, or nothing. `{job}` in it stands for the name of the Job.
+/// Value: the key, or nothing. The operator replaces `{job}` in it with the name of the Job.
 pub const JOB_LOCK_ANNOTATION: &str = "redlock-operator.io/lock";
 /// The `ttl` of the Job's claim.
 ///

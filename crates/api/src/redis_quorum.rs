@@ -33,7 +33,7 @@ pub const DEFAULT_IMAGE: &str = "docker.io/valkey/valkey:8.1.7";
     status = "RedisQuorumStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "Independent Redis masters that vote on locks. A lock has the holder with a majority of their votes. A restarted \
+    doc = "Independent Redis masters that vote on locks. The holder with a majority of their votes has the lock. A restarted \
            member has lost its locks, so the operator keeps it from voting for longer than any lock can live.",
     annotation("helm.sh/resource-policy", "keep"),
     annotation("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),

@@ -43,13 +43,13 @@ messages! {
     Released { why: String } => ("LockReleased", EventType::Normal),
     /// {why}. The lock is free
     ///
-    /// When: A hold that a user broke has ended, or one of a lock that the operator cannot handle.
+    /// When: A user broke a hold, or the operator cannot handle the lock, and that hold has ended.
     ///
     /// To do: make sure that the former holder has stopped.
     Broken { why: String } => ("LockReleased", EventType::Warning),
     /// {why}. The holder has lost the lock, and no majority of the members has confirmed the end of its hold
     ///
-    /// When: A hold ended, and no majority of the members answered until none of them could remember it.
+    /// When: A hold ended, and no majority of the members answered before the hold had expired on all of them.
     ///
     /// To do: look at the RedisQuorum. The operator grants the lock again when a majority answers.
     Unconfirmed { why: String } => ("LockEndUnconfirmed", EventType::Warning),

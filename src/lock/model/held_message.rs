@@ -54,8 +54,8 @@ messages! {
     NoCandidate { why: String } => HeldReason::NoCandidate,
     /// {why}. The operator grants the lock when a pod can lead
     NoLeader { why: String } => HeldReason::NoCandidate,
-    /// Each of the last {holds} holds ended because its holder failed its check. The last one: {why}. The operator elects pods again after
-    /// growing pauses. The lock is ready when a holder stays healthy for longer
+    /// Each of the last {holds} holds ended because its holder failed its check. The last one: {why}. The operator waits longer before each
+    /// new election of such a pod. The lock is ready when a holder stays healthy for one ttl longer than in these holds
     Unhealthy { holds: usize, why: String } => HeldReason::HolderUnhealthy,
     /// The claim's heartbeat has stopped: Lease {lease} is missing, or has not changed for one ttl ({ttl}). The operator grants
     /// the lock when that Lease changes. If the program of this claim has ended, delete the claim

@@ -20,7 +20,7 @@ messages! {
     ///
     /// When: A process with such a version was admitted.
     ///
-    /// To do: set spec.image, or tell who runs this master.
+    /// To do: set spec.image, or ask the owner of the external master to update it.
     KnownFaults { member: String, least: String } => ("KnownFaults", EventType::Warning),
     /// {member} has started and cannot vote before {until}
     ///
@@ -73,8 +73,8 @@ messages! {
     /// {member} served no client for too long, so the operator deletes its pod. The next process votes when every lock of this one has
     /// expired
     ///
-    /// When: A script has written, so Redis cannot end it, and runs on; or the member was busy with scripts, or refused memory or
-    /// connections, for a minute.
+    /// When: A script that has written does not end, and Redis cannot end it. Or the member was busy with scripts, or had no free memory
+    /// or connections, for a minute.
     ///
     /// To do: see to the clients in spec.clients.
     Busy { member: String } => ("Busy", EventType::Warning),

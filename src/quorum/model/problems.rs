@@ -24,6 +24,6 @@ messages! {
     /// Namespace {namespace} has {limit} older RedisQuorums, as many as the operator serves there. It makes nothing for this one until one
     /// of them is gone. Use one of those, or ask for a larger limits.quorumsPerNamespace
     TooMany { namespace: String, limit: usize } => CommonReason::TooManyQuorums,
-    /// The RedisQuorum is being deleted. It is gone when no member can answer with a forgotten lock: {waits}
+    /// The RedisQuorum is being deleted. It is gone when no member can vote and all locks on the members have expired: {waits}
     Deleting { waits: String } => CommonReason::Deleting,
 }

@@ -6,7 +6,7 @@ use std::fmt;
 names! {
     /// Condition types of a RedisQuorum.
     QuorumCondition {
-        /// All members vote, with all settings in force. Flux and Helm 4 read it, and Argo CD with a health check. A reason that is not listed here is one of QuorumAgrees.
+        /// All members vote, with all settings in force. Flux, Helm 4, and Argo CD with a health check read this condition. A reason that is not listed here is one of QuorumAgrees.
         Ready,
         /// A majority of the members can vote, so locks are granted. A reason that is not listed here is one of QuorumAgrees.
         QuorumAvailable,
@@ -17,9 +17,9 @@ names! {
         Progressing,
         /// The clocks of the members run within `spec.clockDrift`.
         ClockHealthy,
-        /// No other operator uses these members with another member list or a larger maxTTL.
+        /// No other operator uses these members with another member list or another maxTTL.
         QuorumAgrees,
-        /// No key on the members lives longer than maxTTL.
+        /// Every key on the members has a time to live, and the average is at most maxTTL.
         TTLWithinBound,
         /// All `spec.clients` have their Secrets, and the members admit them.
         ClientsReady,
@@ -73,7 +73,7 @@ names! {
         ///
         /// To do: remove the annotation `redlock-operator.io/rollout` to continue.
         RolloutPaused,
-        /// The member list is changing. Clients outside the operator are refused until the locks of the list before have expired.
+        /// The member list is changing. Members refuse clients outside the operator until the locks of the former list have expired.
         ///
         /// Automatic: the operator continues the change after the event that the message names.
         ///
@@ -150,7 +150,7 @@ names! {
         AuthLost,
         /// The quorum is being deleted.
         ///
-        /// Automatic: it ends when no member can answer with a forgotten lock. The message has the event for which the operator waits.
+        /// Automatic: the deletion ends when no member can vote and all locks on the members have expired. The message has the event for which the operator waits.
         Deleting,
         /// The operator cannot carry out the specification, or an object that does not belong to the quorum is in the way.
         ///

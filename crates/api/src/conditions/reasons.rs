@@ -6,8 +6,8 @@ use std::fmt;
 names! {
     /// Condition types of a DistributedLock.
     LockCondition {
-        /// The operator serves the lock. Flux and Helm 4 read it, and Argo CD with a health check. `True` with the reason of Held while the lock is held, or waits for its
-        /// turn, a holder or a user. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` or
+        /// The operator serves the lock. Flux, Helm 4, and Argo CD with a health check read this condition. `True`, with the reason of Held, while
+        /// the lock is held, or waits for its turn, for a candidate, or for a change by a user. `False` with the reason and message of Accepted, with `NoQuorum`, or with `NoCandidate` or
         /// `KeyNeverExpires` after three ttl. `False` with `HolderUnhealthy` while one holder after the other fails its check. `Unknown` with `Pending` at first, and while the operator cannot write the lock.
         Ready,
         /// The operator can carry out the specification.
@@ -49,7 +49,7 @@ names! {
         /// To do: set a `ttl` of at least the time in the message.
         TTLTooShort,
         /// Another lock uses the key with another number of `slots`, or the lock is an election and another election uses the key. The
-        /// holder counts, or without a holder the oldest waiting lock. A lock that is refused for this blocks no other lock.
+        /// lock that is held takes precedence, or else the oldest waiting lock. A lock with this reason does not block other locks.
         ///
         /// Automatic: the operator serves the lock when the other one no longer uses the key.
         ///
@@ -196,7 +196,7 @@ names! {
         HolderUnhealthy,
         /// A user requested that the holder pass the lock on (annotation `step-down`), or its node was cordoned while another candidate was ready.
         SteppedDown,
-        /// A user broke the lock. The message has the user, the time and the reason.
+        /// A user broke the lock. The message has the user and the reason.
         ///
         /// To do: make sure that the former holder has stopped.
         Broken,

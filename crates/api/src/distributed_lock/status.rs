@@ -28,8 +28,8 @@ pub struct DistributedLockStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub fencing_token: Option<i64>,
-    /// When the holder got the lock, by the latest reading of the API server's clock. `renewedAt` and `validUntil` go by the earliest
-    /// reading.
+    /// Latest possible time at which the holder got the lock, by the API server's clock. `renewedAt` and `validUntil` are the earliest
+    /// possible times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acquired_at: Option<MilliTime>,
     /// When the last successful renewal began.

@@ -47,7 +47,7 @@ pub struct Expose {
     /// Service of that type.
     #[serde(rename = "type")]
     pub type_: ExposeType,
-    /// Annotations of these Services. The operator does not take an annotation off that you remove here.
+    /// Annotations of the Services of the members. If you remove an annotation here, it stays on the Services.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 16_384}))]
     pub annotations: BTreeMap<String, String>,

@@ -71,23 +71,23 @@ fn own() -> [Rule; 9] {
         rule(
             ".nodeTimeout",
             "duration(self.nodeTimeout) == duration(oldSelf.nodeTimeout)",
-            "nodeTimeout cannot be changed, since fences and validities rest on it: create another RedisQuorum",
+            "nodeTimeout cannot be changed, because fences and validities depend on it: create another RedisQuorum",
         ),
         rule(
             ".clockDrift",
             "self.clockDrift.ppm == oldSelf.clockDrift.ppm && \
                  duration(self.clockDrift.floor) == duration(oldSelf.clockDrift.floor)",
-            "clockDrift cannot be changed, since fences and validities rest on it: create another RedisQuorum",
+            "clockDrift cannot be changed, because fences and validities depend on it: create another RedisQuorum",
         ),
         rule(
             ".installation",
             "self.installation == oldSelf.installation",
-            "installation cannot be changed, two operators would serve the members: create another RedisQuorum",
+            "installation cannot be changed, because two operators would serve the members: create another RedisQuorum",
         ),
         rule(
             ".keys",
             "self.keys == oldSelf.keys",
-            "keys cannot be changed, locks would get other Redis keys: create another RedisQuorum",
+            "keys cannot be changed, because locks would get other Redis keys: create another RedisQuorum",
         ),
         rule(
             ".allowedNamespaces",
@@ -120,7 +120,7 @@ fn clients() -> [Rule; 5] {
             ".external",
             "!has(self.external) || !has(oldSelf.external) || \
                  self.external.all(e, !oldSelf.external.exists(old, old.name == e.name && old.address != e.address))",
-            "another address is another master, which joins while the one before leaves: give it another name",
+            "another address is another master: give it another name. It joins while the former member leaves",
         ),
         rule(
             ".clients",

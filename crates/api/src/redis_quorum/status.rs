@@ -71,8 +71,8 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
     pub voters: Vec<String>,
-    /// The members of the list before, while the member list changes. A lock needs a majority of them as well, until
-    /// everything that they alone have promised has expired. With external members no lock is granted until then.
+    /// The members of the former list, while the member list changes. A lock also needs a majority of these members, until
+    /// every lock that only they granted has expired. With external members no lock is granted until then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
     pub former_voters: Vec<String>,

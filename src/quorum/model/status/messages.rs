@@ -43,8 +43,8 @@ messages! {
     Rotating { doing: String } => (Type::Progressing, Status::True, CommonReason::RotatingPasswords),
     /// The quorum is as its specification says
     Settled => (Type::Progressing, Status::False, CommonReason::Settled),
-    /// The member list changes, and lock clients outside the operator are refused until every lock of the list before has
-    /// expired. They are then admitted with the user and the addresses that their Secrets have by then: let them read these
+    /// The member list changes, and lock clients outside the operator are refused until every lock of the former list has
+    /// expired. They can then log in with the user and the addresses in their new Secrets: let them read their Secrets
     /// again
     ClientsWait => (Type::ClientsReady, Status::False, CommonReason::MembersChanging),
     /// {clients}
@@ -86,9 +86,9 @@ messages! {
     NotShared => (Type::QuorumAgrees, Status::True, CommonReason::NotShared),
     /// The operator has not settled the values in force yet
     NothingInForce => (Type::QuorumAgrees, Status::Unknown, CommonReason::Unknown),
-    /// RedisQuorum {other} uses some of these members with another list, so two majorities need not meet, and this quorum does
-    /// not vote. Its list: {theirs}. This one's: {ours}. Set the same addresses in both. If that quorum is deleted, its list
-    /// counts until its locks have expired
+    /// RedisQuorum {other} uses some of these members with another list, so two majorities can have no common member, and this
+    /// quorum does not vote. Its list: {theirs}. The list of this quorum: {ours}. Set the same addresses in both. If that quorum is
+    /// deleted, its list stays in force until its locks have expired
     OtherList { other: String, theirs: String, ours: String } =>
         (Type::QuorumAgrees, Status::False, CommonReason::OtherMemberList),
     /// RedisQuorum {other} uses these members with maxTTL {theirs}, and the fences of this quorum wait for {ours}, so this quorum does
@@ -100,11 +100,11 @@ messages! {
     ListChanges => (Type::QuorumAgrees, Status::Unknown, CommonReason::MembersChanging),
     /// This quorum votes when every external member has shown that no other operator disagrees. Missing: {members}
     Joining { members: String } => (Type::QuorumAgrees, Status::Unknown, CommonReason::Joining),
-    /// No other operator uses these members. The fence of {members} holds for the locks of operators only: clients outside that use
-    /// them directly are outside the guarantee
+    /// No other operator uses these members. The fence of {members} protects only the locks of operators. Clients that use these members
+    /// directly are outside the guarantee
     AgreesAlone { members: String } => (Type::QuorumAgrees, Status::True, CommonReason::AsExpected),
-    /// RedisQuorum {others} has the same list and maxTTL. The fence of {members} holds for the locks of operators only: clients outside
-    /// that use them directly are outside the guarantee
+    /// RedisQuorum {others} has the same list and maxTTL. The fence of {members} protects only the locks of operators. Clients that use
+    /// these members directly are outside the guarantee
     Agrees { others: String, members: String } => (Type::QuorumAgrees, Status::True, CommonReason::AsExpected),
 }
 
