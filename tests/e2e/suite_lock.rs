@@ -79,8 +79,6 @@ pub(crate) const TESTS: &[Test] = tests![
     local outage::held_locks_outlive_two_minutes_without_an_api_server,
     local outage::changes_to_claims_during_a_cut_are_settled_afterwards,
     local crash_points::a_leader_killed_at_any_write_of_a_grant_leaves_no_orphan,
-    local crash_points::a_leader_killed_at_any_write_of_a_renewal_loses_no_lock,
-    local crash_points::a_leader_killed_at_any_write_of_a_repair_loses_no_lock,
     local crash_points::a_leader_killed_at_any_write_of_a_release_leaves_no_orphan,
     local crash_points::a_leader_killed_at_any_write_of_a_break_splits_no_lock,
     local crash_points::a_leader_killed_in_a_forced_break_leaves_no_orphan,

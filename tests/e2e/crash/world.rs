@@ -42,10 +42,6 @@ const MAX_TTL: Duration = Duration::from_secs(30);
 ///
 /// It is twice the minimum ttl, because this machine also runs the cluster.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
-/// The minimum ttl.
-///
-/// Tests with it need an idle machine.
-pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The environment.
 pub(crate) struct World {
@@ -59,15 +55,9 @@ pub(crate) struct World {
 }
 
 /// Runs a test in an environment, and starts the installed operator afterwards, even if the test fails.
-///
-/// `steady` is the ttl of the lock that is held all the time.
-pub(crate) async fn within(
-    bench: &Bench,
-    steady: Duration,
-    what: impl AsyncFnOnce(&World) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+pub(crate) async fn within(bench: &Bench, what: impl AsyncFnOnce(&World) -> anyhow::Result<()>) -> anyhow::Result<()> {
     operators::scale(&bench.cluster, 0).await?;
-    let result = match World::open(bench, steady).await {
+    let result = match World::open(bench).await {
         Ok(world) => {
             let result = what(&world).await;
             let removed = world.steady.remove().await;
@@ -89,7 +79,7 @@ async fn remove_quorum(bench: &Bench) -> anyhow::Result<()> {
 }
 
 impl World {
-    async fn open(bench: &Bench, steady: Duration) -> anyhow::Result<Self> {
+    async fn open(bench: &Bench) -> anyhow::Result<Self> {
         let auth = Auth::random();
         let (mut servers, mut proxies) = (Vec::new(), Vec::new());
         let (through, gate) = watch::channel(Gate::open());
@@ -102,7 +92,7 @@ impl World {
         admit(bench, &auth, &servers).await?;
         let survivor = Replica::start("survivor", reach(bench, Gate::open(), str::to_owned)).await?;
         survivor.lead();
-        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), steady)).await?;
+        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), SHORT)).await?;
         steady.held(SOON).await?;
         Ok(Self { bench: bench.clone(), servers, steady, survivor, through, _proxies: proxies })
     }

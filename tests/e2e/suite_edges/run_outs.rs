@@ -12,7 +12,7 @@ use crate::{
     bench::Bench,
     crash::{
         gate::Gate,
-        world::{self, SHORT, World},
+        world::{self, World},
     },
     locks::{Lock, SOON, claim, status},
     spans::millis,
@@ -33,7 +33,7 @@ enum Mishap {
 }
 
 pub(crate) async fn a_failed_first_write_of_an_ending_cuts_no_hold_short(bench: Bench) -> anyhow::Result<()> {
-    world::within(&bench, SHORT, async |world| {
+    world::within(&bench, async |world| {
         let (victim, gate) = world.victim().await?;
         for mishap in [Mishap::Conflict, Mishap::Fault] {
             for validity in ["Transitions", "Published"] {

@@ -16,7 +16,7 @@ use crate::{
     bench::Bench,
     crash::{
         gate::SUBJECT,
-        world::{self, SHORT, SHORTEST, World},
+        world::{self, SHORT, World},
     },
     locks::{Lock, SOON, claim, is_held, reason_of, status, token},
     record::Recorder,
@@ -33,14 +33,11 @@ const CONVERGES: Duration = Duration::from_secs(8);
 /// The published validity expires, and the keys do not.
 const LEADERLESS: Duration = Duration::from_millis(2500);
 
+/// The maximum number of writes of one action.
+const POINTS: usize = 64;
+
 /// An action of a leader with several writes.
 trait Scenario: Sized {
-    /// The maximum number of crash points.
-    ///
-    /// The leader can continue to write afterwards, so there is no natural end.
-    const POINTS: usize = 64;
-    /// The ttl of another lock, which must not be affected.
-    const STEADY: Duration = SHORT;
     /// Prepares the state before the action.
     async fn prepare(world: &World) -> anyhow::Result<Self>;
     /// Makes the leader write.
@@ -51,8 +48,8 @@ trait Scenario: Sized {
 }
 
 async fn at_every_write<S: Scenario>(bench: Bench) -> anyhow::Result<()> {
-    world::within(&bench, S::STEADY, async |world| {
-        for writes in 0..S::POINTS {
+    world::within(&bench, async |world| {
+        for writes in 0..POINTS {
             let scene = S::prepare(world).await?;
             let (victim, gate) = world.victim().await?;
             gate.arm(writes);
@@ -82,7 +79,7 @@ async fn at_every_write<S: Scenario>(bench: Bench) -> anyhow::Result<()> {
                 return Ok(());
             }
         }
-        Ok(())
+        anyhow::bail!("the action did not end within {POINTS} writes")
     })
     .await
 }
@@ -183,69 +180,6 @@ impl Scenario for Grant {
 
 pub(crate) async fn a_leader_killed_at_any_write_of_a_grant_leaves_no_orphan(bench: Bench) -> anyhow::Result<()> {
     at_every_write::<Grant>(bench).await
-}
-
-/// Two published rounds of renewals.
-struct Renewal(Lock);
-
-impl Scenario for Renewal {
-    const POINTS: usize = 9;
-    const STEADY: Duration = SHORTEST;
-
-    async fn prepare(world: &World) -> anyhow::Result<Self> {
-        let lock = Lock::create(&world.bench, claim(SUBJECT, SUBJECT, Some("q"), SHORT)).await?;
-        lock.held(SOON).await?;
-        Ok(Self(lock))
-    }
-
-    async fn act(&self, _world: &World) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    async fn end(&self, world: &World) -> anyhow::Result<()> {
-        let (mark, now) = (self.0.recorder.mark(), world.bench.wall().0 + 1500);
-        let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
-        self.0.recorder.until_after(mark, CONVERGES, "renewed", renewed).await?;
-        Ok(())
-    }
-
-    fn locks(&self) -> Vec<&Lock> {
-        vec![&self.0]
-    }
-}
-
-pub(crate) async fn a_leader_killed_at_any_write_of_a_renewal_loses_no_lock(bench: Bench) -> anyhow::Result<()> {
-    at_every_write::<Renewal>(bench).await
-}
-
-/// The repair of a key that a member lost.
-struct Repair(Lock);
-
-impl Scenario for Repair {
-    const POINTS: usize = 11;
-
-    async fn prepare(world: &World) -> anyhow::Result<Self> {
-        let lock = Lock::create(&world.bench, claim(SUBJECT, SUBJECT, Some("q"), SHORT)).await?;
-        let full = |v: &LockVersion| status(&v.object).votes.as_deref() == Some("3/3");
-        lock.recorder.until(SOON, "all votes", full).await?;
-        Ok(Self(lock))
-    }
-
-    async fn act(&self, world: &World) -> anyhow::Result<()> {
-        world.servers[1].delete(&world.key()).await
-    }
-
-    async fn end(&self, world: &World) -> anyhow::Result<()> {
-        world.keys_agree(&[&self.0]).await
-    }
-
-    fn locks(&self) -> Vec<&Lock> {
-        vec![&self.0]
-    }
-}
-
-pub(crate) async fn a_leader_killed_at_any_write_of_a_repair_loses_no_lock(bench: Bench) -> anyhow::Result<()> {
-    at_every_write::<Repair>(bench).await
 }
 
 /// Two claims on one key, the first of them held.

@@ -14,7 +14,7 @@ use crate::{
     crash::{
         gate::{Gate, SUBJECT},
         replica::Replica,
-        world::{self, SHORT, World},
+        world::{self, World},
     },
     locks::{Lock, SOON, claim, is_held, status, token},
     poll,
@@ -60,7 +60,7 @@ async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: 
 ///
 /// The value on the members looks like that of a dead leader.
 pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(bench: Bench) -> anyhow::Result<()> {
-    world::within(&bench, SHORT, async |world| {
+    world::within(&bench, async |world| {
         let elected = with(election(SUBJECT, SUBJECT, LONG), json!({"quorumRef": {"name": "q"}}));
         let lock = Lock::create(&world.bench, elected).await?;
         lock.reason("NoCandidate", SOON).await?;
@@ -75,7 +75,7 @@ pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(benc
 
 /// In the leader's list the first claim holds the lock, and the next one waits.
 pub(crate) async fn a_leader_that_has_not_heard_of_a_release_harms_nobody(bench: Bench) -> anyhow::Result<()> {
-    world::within(&bench, SHORT, async |world| {
+    world::within(&bench, async |world| {
         let first = Lock::create(&world.bench, claim("subject-a", SUBJECT, Some("q"), LONG)).await?;
         first.held(SOON).await?;
         let next = Lock::create(&world.bench, claim("subject-b", SUBJECT, Some("q"), LONG)).await?;
