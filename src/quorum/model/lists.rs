@@ -30,15 +30,12 @@ impl Lists {
         Self::of_status(quorum.status.as_ref(), wanted(quorum))
     }
 
-    /// The lists in a status.
-    ///
-    /// A status without lists is from a version without changes of members, so all its members vote.
+    /// The lists in a status. Before the first list is published, the wanted members vote.
     pub fn of_status(status: Option<&RedisQuorumStatus>, wanted: Vec<String>) -> Self {
         let named = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
-        let made = || named(&status?.members.iter().map(|member| member.name.clone()).collect::<Vec<_>>());
         Self {
             epoch: status.and_then(highest_epoch).unwrap_or(1),
-            voters: status.and_then(|status| named(&status.voters)).or_else(made).unwrap_or_else(|| wanted.clone()),
+            voters: status.and_then(|status| named(&status.voters)).unwrap_or_else(|| wanted.clone()),
             former: status.and_then(|status| named(&status.former_voters)),
             wanted,
         }

@@ -25,7 +25,7 @@ use crate::time::Monotonic;
 ///
 /// Users of earlier epochs are closed on every process of the member that can run.
 pub fn users_since(quorum: &RedisQuorum, name: &str, lists: &Lists) -> i64 {
-    // A version without changes recorded no epoch, and had one epoch only.
+    // Without a recorded epoch, users of the former list can be open.
     let unknown = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
     quorum.member(name).and_then(|member| member.epoch).unwrap_or(unknown)
 }

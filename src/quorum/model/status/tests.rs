@@ -63,8 +63,8 @@ fn conditions_say_what_a_quorum_can_do() {
 fn a_member_without_a_connection_is_named_with_the_cause() {
     let mut members = members(["Admitted", "Unreachable", "Admitted"]);
     members[1]["message"] = json!(MemberError::TimedOut.to_string());
-    let mut status = quorum(members).status.unwrap();
-    let lists = Lists::of_status(Some(&status), Vec::new());
+    let quorum = quorum(members);
+    let (lists, mut status) = (Lists::of(&quorum), quorum.status.unwrap());
     conditions(&mut status, &lists, &Overview::default(), (Some(1), Timestamp::UNIX_EPOCH));
     let ready = find_condition(&status.conditions, QuorumCondition::Ready).unwrap();
     assert_eq!(ready.message, "main-1 accepts no connection from the operator: no answer in time");
