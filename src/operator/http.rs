@@ -34,7 +34,7 @@ pub const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The health that the endpoints report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
-    /// The caches were filled once, the holds are known, and the default quorum voted once.
+    /// The caches were filled once, and the default quorum voted once.
     pub synced: bool,
     /// The last heartbeat of the main loop, or the start of the process.
     pub heartbeat: Boottime,
@@ -108,7 +108,7 @@ fn healthz(health: Health, now: Boottime) -> (StatusCode, &'static str) {
 fn readyz(health: Health) -> (StatusCode, &'static str) {
     answer_of(
         health.synced,
-        "not ready: the caches are not filled (is the API server reachable? redlock_watch_errors_total names kinds), validities of held locks are not known yet, or the default quorum has never had a majority of admitted members\n",
+        "not ready: the caches are not filled (is the API server reachable? redlock_watch_errors_total names kinds), or the default quorum has never had a majority of admitted members\n",
     )
 }
 
@@ -140,8 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ready_once_the_caches_and_the_holds_are_loaded() {
-        assert_eq!(readyz(Health::default()).0, StatusCode::SERVICE_UNAVAILABLE);
+    fn it_is_ready_once_the_caches_are_filled_and_a_quorum_voted() {
+        let (code, text) = readyz(Health::default());
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("caches") && text.contains("default quorum") && !text.contains("locks"), "{text}");
         assert_eq!(readyz(Health { synced: true, ..Health::default() }).0, StatusCode::OK);
     }
 }
