@@ -119,6 +119,8 @@ fn answer_of(is_ok: bool, failure: &'static str) -> (StatusCode, &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpStream;
+
     use super::*;
 
     #[test]
@@ -129,6 +131,18 @@ mod tests {
         assert_eq!(healthz(health, at(26)).0, StatusCode::SERVICE_UNAVAILABLE);
         let unfilled = Health { synced: false, heartbeat: at(10) };
         assert_eq!(healthz(unfilled, at(12)).0, StatusCode::OK, "a restart would not fill the caches");
+    }
+
+    #[tokio::test]
+    async fn the_ipv6_wildcard_takes_both_families() {
+        let listener = listen((Ipv6Addr::UNSPECIFIED, 0).into()).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok();
+        let hosts = [Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), has_ipv6.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST))];
+        for host in hosts.into_iter().flatten() {
+            let connected = TcpStream::connect((host, port)).await;
+            assert!(connected.is_ok(), "{host}: {connected:?}");
+        }
     }
 
     #[test]
