@@ -23,7 +23,7 @@ use crate::quorum::model::member::{MemberSummary, Standing, StartedWith};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::status::{Keys, Watched};
 use crate::quorum::model::{build, effective, facts, membership, record};
-use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink};
+use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink, Sessions};
 use crate::redis_member::acl::UserRule;
 use crate::time::{Boottime, Monotonic};
 
@@ -45,6 +45,8 @@ pub(super) struct Observer<'a> {
 pub(super) struct Observed<'a> {
     pub(super) plan: &'a Plan,
     pub(super) auth: &'a Auth,
+    /// The sessions of all quorums, with the histories of nodes.
+    pub(super) sessions: &'a Sessions,
     /// The epoch of this leader.
     pub(super) epoch: i64,
     pub(super) now: Monotonic,
@@ -109,6 +111,7 @@ impl<'a> Observer<'a> {
         let mut observed = Observed {
             plan,
             auth: self.auth,
+            sessions: self.sources.sessions,
             epoch: self.sources.term.epoch,
             now,
             boottime,

@@ -157,7 +157,8 @@ fn why_fenced(observed: &Observed<'_>, published: &MemberStatus) -> Option<Strin
     let undeleted = observed.memory.undeleted.lock();
     let undeleted = undeleted.get(&published.name);
     let undeleted = undeleted.map(|answer| format!("the API server does not delete its pod: {answer}"));
-    let why: Vec<_> = record::message_of(published).into_iter().chain(undeleted).collect();
+    let why = record::message_of(published, |node| observed.sessions.nodes().with_unique_ids(node));
+    let why: Vec<_> = why.into_iter().chain(undeleted).collect();
     (!why.is_empty()).then(|| why.join("; "))
 }
 

@@ -112,8 +112,14 @@ pub fn publish_named(status: &mut RedisQuorumStatus, name: &str, record: &Record
 }
 
 /// The message that follows from the record of a member.
-pub fn message_of(member: &MemberStatus) -> Option<String> {
-    message(&record_of(member), &member.name)
+///
+/// Several nodes can share the recorded IDs now. `unique` removes such IDs, because they prove no end.
+pub fn message_of(member: &MemberStatus, unique: impl FnOnce(NodeIdentity) -> NodeIdentity) -> Option<String> {
+    let mut record = record_of(member);
+    if let Some(process) = &mut record.predecessor {
+        process.node = process.node.take().map(unique);
+    }
+    message(&record, &member.name)
 }
 
 fn message(record: &Record, name: &str) -> Option<String> {

@@ -52,7 +52,8 @@ fn an_unconfirmed_predecessor_is_explained() {
     };
     publish(&mut member, &record, Stamps::default());
     let message = member.message.clone().unwrap();
-    for part in ["node-c", "pod-of-a", "redlock-operator.io/predecessor-dead", "out-of-service"] {
+    for part in ["node-c", "pod-of-a", "redlock-operator.io/predecessor-dead", "out-of-service", "the same Node object"]
+    {
         assert!(message.contains(part), "{message}");
     }
     assert!(message.len() <= 1024);
@@ -61,6 +62,24 @@ fn an_unconfirmed_predecessor_is_explained() {
     assert_eq!(record_of(&member).reason, Some(Reason::ClockJump), "the next leader also ends the process");
     publish(&mut member, &Record { reason: Some(Reason::Restarted), ..record }, Stamps::default());
     assert_eq!(member.message, None);
+}
+
+#[test]
+fn a_message_relies_on_ids_only_while_they_are_unique() {
+    let machine = Machine { system_uuid: "s".into(), machine_id: "m".into() };
+    let node = NodeIdentity { uid: "n".into(), machine: Some(machine) };
+    let record = Record {
+        state: State::Fenced,
+        reason: Some(Reason::PredecessorUnconfirmed),
+        predecessor: Some(Process { node: Some(node), ..process("a") }),
+        ..Record::default()
+    };
+    let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
+    publish(&mut member, &record, Stamps::default());
+    let needs_object =
+        |message: Option<String>| message.is_some_and(|message| message.contains("the same Node object"));
+    assert!(!needs_object(message_of(&member, |node| node)));
+    assert!(needs_object(message_of(&member, |node| NodeIdentity { machine: None, ..node })));
 }
 
 #[test]
