@@ -221,6 +221,8 @@ fn a_client_gets_one_url_per_member_with_that_members_password() {
     assert_eq!(urls, expected);
     assert!(secret.metadata.owner_references.is_some());
     let copy = client_secret(&plan, &auth(), &Transport::default(), &plan.clients[0], "shop");
+    let has_instance = |secret: &Secret| secret.metadata.labels.as_ref().unwrap().contains_key(INSTANCE_LABEL);
+    assert!(has_instance(&secret) && !has_instance(&copy), "Argo CD would delete the copy");
     assert_eq!((copy.metadata.namespace.as_deref(), copy.metadata.owner_references), (Some("shop"), None));
 }
 
