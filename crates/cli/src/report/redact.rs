@@ -18,6 +18,21 @@ const DROPPED: [&str; 9] = [
 ];
 /// A text is removed if the name of its field contains one of these words.
 const SECRET: [&str; 5] = ["password", "credential", "authorization", "privatekey", "apikey"];
+/// Names before a secret in a text.
+///
+/// A `token` is secret only in an address, because others are fencing tokens.
+const NAMED: [&str; 10] = [
+    "password=",
+    "password:",
+    "password\":",
+    "passwd=",
+    "auth=",
+    "bearer:",
+    "bearer ",
+    "?token=",
+    "&token=",
+    "access_token=",
+];
 
 /// Removes arbitrary values of users and secrets from an object.
 pub fn redact(value: Value) -> Value {
@@ -39,35 +54,41 @@ pub fn redact(value: Value) -> Value {
 
 /// Removes the passwords in addresses, and the values after `password=` and similar names.
 pub fn redact_text(text: &str) -> String {
-    text.split_inclusive(|c: char| c.is_whitespace() || "\"'".contains(c)).map(redact_token).collect()
+    let named: String = text.split_inclusive('\n').map(redact_named).collect();
+    named.split_inclusive(|c: char| c.is_whitespace() || "\"'".contains(c)).map(redact_address).collect()
 }
 
-fn redact_token(word: &str) -> String {
-    if word.contains("://") {
-        // Each part ends with the scheme of the next address, as in redis://u:p@a,redis://u:p@b.
-        let mut parts = word.split("://");
-        let mut kept = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            let authority = part.split('/').next().unwrap_or_default();
-            let (left_out, rest) = authority.rfind('@').map_or(("", part), |at| (LEFT_OUT, &part[at..]));
-            kept.extend(["://", left_out, rest]);
-        }
-        if kept != word {
-            return kept;
-        }
+/// Removes the values after [`NAMED`] from a line.
+///
+/// A value without quotes ends at a space or a quote. A colon can have spaces before the value.
+fn redact_named(line: &str) -> String {
+    let lower = line.to_ascii_lowercase();
+    let (mut kept, mut from) = (String::new(), 0);
+    let value_from =
+        |from: usize| NAMED.iter().filter_map(|name| Some(from + lower[from..].find(name)? + name.len())).min();
+    while let Some(named) = value_from(from) {
+        let gap = if line[..named].ends_with(':') { [' ', '\\'] } else { ['\\'; 2] };
+        let value = line[named..].trim_start_matches(gap);
+        let quote = value.chars().next().filter(|c| "\"'".contains(*c));
+        let value = quote.map_or(value, |quote| &value[quote.len_utf8()..]);
+        let is_end = |c: char| quote.map_or_else(|| c.is_whitespace() || "\"'".contains(c), |quote| c == quote);
+        let (begin, length) = (line.len() - value.len(), value.find(is_end).unwrap_or(value.len()));
+        kept.extend([&line[from..begin], if length > 0 { LEFT_OUT } else { "" }]);
+        from = begin + length;
     }
-    let lower = word.to_ascii_lowercase();
-    for name in ["password=", "password:", "passwd=", "auth=", "bearer:"] {
-        if let Some(at) = lower.find(name) {
-            let end = at + name.len();
-            // The space or line feed at the end of the text stays.
-            let tail = word.len() - word.trim_end().len();
-            if end < word.len() - tail {
-                return format!("{}{LEFT_OUT}{}", &word[..end], &word[word.len() - tail..]);
-            }
-        }
+    kept + &line[from..]
+}
+
+fn redact_address(word: &str) -> String {
+    // Each part ends with the scheme of the next address, as in redis://u:p@a,redis://u:p@b.
+    let mut parts = word.split("://");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let authority = part.split('/').next().unwrap_or_default();
+        let (left_out, rest) = authority.rfind('@').map_or(("", part), |at| (LEFT_OUT, &part[at..]));
+        kept.extend(["://", left_out, rest]);
     }
-    word.to_owned()
+    kept
 }
 
 #[cfg(test)]
@@ -99,6 +120,26 @@ mod tests {
     fn every_address_of_a_list_loses_its_password() {
         let list = "--members=redis://u:hunter2@a:1,rediss://u:hunter,3@b:2/0,redis://c";
         assert_eq!(redact_text(list), "--members=redis://(left out)@a:1,rediss://(left out)@b:2/0,redis://c");
+    }
+
+    #[test]
+    fn a_value_after_a_name_is_removed_in_every_notation() {
+        for text in [
+            "password: hunter2",
+            "password:   'hunter2 3'",
+            "Password=\"hunter2 3\" x",
+            r#"{"password":"hunter2","token":5}"#,
+            r#"{"message":"password: \"hunter2\""}"#,
+            "Authorization: Bearer hunter2",
+            "GET https://h/x?token=hunter2 200",
+            "GET https://u:hunter2@h/x?a=b&token=hunter2&password=hunter2",
+        ] {
+            let redacted = redact_text(text);
+            assert!(redacted.contains(LEFT_OUT) && !redacted.contains("hunter2"), "{redacted}");
+        }
+        for text in ["lock acquired token=5", "the password:", "auth= x", "password:\nWARN x"] {
+            assert_eq!(redact_text(text), text);
+        }
     }
 
     #[test]
