@@ -72,9 +72,9 @@ pub struct RedisQuorumSpec {
     #[serde(rename = "maxTTL")]
     pub max_ttl: GoDuration,
 
-    /// Container image of the members, with its registry: Redis 7.0 or newer, or Valkey 8. With a digest, all members
-    /// run the same build. Versions with the fixes for scripts of clients are Redis 7.2.11, 7.4.6, 8.0.4 and 8.2.2, and
-    /// Valkey 8.0.6 and 8.1.4, and later patch levels of these.
+    /// Container image of the members, with its registry: Redis from 7.2.11, 7.4.6, 8.0.4 or 8.2.2, or Valkey from
+    /// 8.0.6 or 8.1.4. Earlier patch levels lack fixes for scripts of clients. With a digest, all members run the same
+    /// build.
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
 

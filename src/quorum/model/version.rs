@@ -42,4 +42,14 @@ mod tests {
             assert_eq!(least_fixed(redis, valkey).as_deref(), expected, "{redis} {valkey:?}");
         }
     }
+
+    #[test]
+    fn the_description_of_the_image_names_the_fixed_versions_only() {
+        let crds = serde_json::to_string(&crate::api::crds()).unwrap();
+        let text = crds.split("Container image of the members").nth(1).unwrap().split('"').next().unwrap();
+        for [major, minor, patch] in REDIS.iter().chain(&VALKEY) {
+            assert!(text.contains(&format!("{major}.{minor}.{patch}")), "{text}");
+        }
+        assert!(!text.contains("7.0"), "{text}");
+    }
 }
