@@ -113,6 +113,7 @@ fn additions_reach_the_operators_pods() {
     assert_eq!(deployment["metadata"]["annotations"]["example.com/reload"], "true");
     assert_eq!(deployment["spec"]["revisionHistoryLimit"], 3);
     assert_eq!(pod["dnsConfig"]["options"][0]["name"], "ndots");
+    assert_eq!(pod["nodeSelector"], json!({"kubernetes.io/os": "linux", "example.com/pool": "locks"}));
     assert_eq!(pod["containers"][0]["args"], json!(["operator", "--lease=second"]));
     assert_eq!(pod["containers"][0]["volumeMounts"][0]["name"], pod["volumes"][0]["name"]);
     let policy = of_kind(&objects, "NetworkPolicy").next().unwrap();

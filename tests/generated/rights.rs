@@ -304,6 +304,7 @@ fn pods_of_the_chart_meet_pod_security_restricted() {
         for object in of_kind(&objects, kind) {
             let spec = if kind == "Pod" { &object["spec"] } else { &object["spec"]["template"]["spec"] };
             assert_eq!(violations(spec), [""; 0], "{kind} {}", object["metadata"]["name"]);
+            assert_eq!(spec["nodeSelector"], json!({"kubernetes.io/os": "linux"}), "{kind}");
             pods += 1;
         }
     }
