@@ -18,7 +18,7 @@ use crate::api::conditions::{CommonReason, QuorumCondition};
 use crate::api::{PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::decommission::{EndInput, EndStep, decide_end};
 use crate::fence::external_master::{PREDECESSOR, decide_external_end};
-use crate::fence::{FenceStep, Process, Reach, Reason, Verdict};
+use crate::fence::{FenceStep, Process, Reason, Verdict};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::Plan;
@@ -26,7 +26,7 @@ use crate::quorum::model::problems::Problem;
 use crate::quorum::model::record::{Stamps, publish_named, record_named};
 use crate::quorum::model::{effective, facts, membership, plan, progress};
 use crate::quorum::session::{MemberLink, auth_of};
-use crate::redlock::MemberName;
+use crate::redlock::{MemberError, MemberName};
 use crate::time::Monotonic;
 
 /// Maximum number of held locks that the message names.
@@ -164,11 +164,15 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
                 // No operator can close it, so the leader ends it by the deletion of its StatefulSet.
                 owned::remove::<StatefulSet>(sources, plan, name.as_str()).await?;
             }
-            Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref()))
+            let cause = match sources.session.auth() {
+                Some(_) => state.failure.as_ref().map(MemberError::to_string),
+                None => Some("the operator does not have its passwords".to_owned()),
+            };
+            Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref(), cause))
         }
-        EndStep::Close => match (plan, reach) {
-            (Some(plan), Reach::Answering(_)) => close_for_good(sources, plan, link).await?,
-            _ => Ending::Waits(None, format!("{name} is to be closed")),
+        EndStep::Close => match plan {
+            Some(plan) => close_for_good(sources, plan, link).await?,
+            None => Ending::Waits(None, format!("{name} is to be closed, but the specification is invalid")),
         },
     })
 }
@@ -283,11 +287,12 @@ async fn publish_waits(sources: &Sources<'_>, mut waits: Vec<String>) -> Result<
     Ok(())
 }
 
-fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) -> String {
+fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>, cause: Option<String>) -> String {
     let node = node.unwrap_or("unknown");
+    let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
     let uid = threat.map(|process| process.pod_uid.as_str()).unwrap_or_default();
     format!(
-        "a process of {name} (pod UID {uid}) cannot be closed and may run on node {node}: it counts as ended once that node has \
+        "a process of {name} (pod UID {uid}) cannot be closed{cause} and may run on node {node}: it counts as ended once that node has \
          been Ready for 2 minutes without the pod, is tainted out-of-service or was deleted by the cloud provider, or when you \
          annotate this object with {PREDECESSOR_DEAD_ANNOTATION}={uid} (several are separated by commas)"
     )
@@ -308,15 +313,4 @@ fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_invalid_specification_does_not_prevent_the_end() {
-        let spec = r#"{"members": 3, "pod": {"resources": {"limits": {"memory": "16Mi"}}}}"#;
-        let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
-        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
-        assert!(plan::validate(&quorum).is_err());
-        assert!(plan_of_what_is(&quorum).is_some());
-    }
-}
+mod tests;
