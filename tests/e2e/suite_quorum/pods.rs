@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{
-    core::v1::{Node, Pod},
+    core::v1::{Event, Node, Pod},
     policy::v1::PodDisruptionBudget,
 };
 use kube::{Api, api::ListParams};
@@ -17,6 +17,7 @@ use crate::{
     history::check_held_throughout,
     locks::SOON,
     quorums::{Quorum, manifest},
+    record::{Recorder, Version},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -42,7 +43,7 @@ pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::
     let lock = held_lock(&bench, TTL).await?;
     let budgets = bench.record::<PodDisruptionBudget>("q").await?;
     let allows = |number| {
-        move |version: &crate::record::Version<PodDisruptionBudget>| {
+        move |version: &Version<PodDisruptionBudget>| {
             version.object.status.as_ref().is_some_and(|status| status.disruptions_allowed == number)
         }
     };
@@ -78,6 +79,11 @@ pub(crate) async fn redis_members_vote_and_are_fenced_like_valkey(bench: Bench) 
     let lock = held_lock(&bench, TTL).await?;
     let version = bench.kubectl(&["exec", "q-1-0", "-c", "redis", "--", "redis-server", "--version"]).await?;
     ensure!(version.contains("Redis server v=7."), "the members run {version}");
+    if version.contains("v=7.0.") {
+        let events = Recorder::<Event>::of_fields(bench.api(), "involvedObject.name=q,reason=KnownFaults").await?;
+        let is_it = |v: &Version<Event>| v.object.message.as_ref().is_some_and(|text| text.contains("Redis 7.2.11"));
+        events.until(SOON, "an Event with the least fixed version", is_it).await?;
+    }
     let mark = quorum.recorder.mark();
     bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
     let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);
