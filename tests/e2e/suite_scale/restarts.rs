@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams},
-};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{Api, ResourceExt, api::DeleteParams};
 use redlock_operator::api::DistributedLock;
 use serde_json::{Value, json};
 
@@ -91,7 +89,9 @@ async fn outlive(bench: &Bench, validity: &'static str, limit: u64) -> anyhow::R
             begin_deletion(bench).await?;
             measure(others, &format!("apply -> Held while {count} {validity} locks are deleted"), "deleted").await?;
             until_deleted(bench).await?;
-            bench.figures.add(&format!("{count} {validity} locks: deleted"), bench.now().since(began));
+            bench
+                .figures
+                .add(&format!("{count} {validity} locks: deleted, with their namespace"), bench.now().since(began));
             report(bench, limit, "after the namespace").await?;
             for lock in &held {
                 check_never_lost(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
@@ -114,7 +114,7 @@ async fn fill(bench: &Bench, validity: &str) -> anyhow::Result<Recorder<Distribu
     Ok(many)
 }
 
-/// Deletes a namespace, and waits until its locks are gone, which takes longer than the limit at the end of a test.
+/// Deletes a namespace, and waits until it is gone, which takes longer than the limit at the end of a test.
 pub(crate) async fn delete_namespace(bench: &Bench) -> anyhow::Result<()> {
     begin_deletion(bench).await?;
     until_deleted(bench).await
@@ -125,10 +125,9 @@ async fn begin_deletion(bench: &Bench) -> anyhow::Result<()> {
 }
 
 async fn until_deleted(bench: &Bench) -> anyhow::Result<()> {
-    let locks: Api<DistributedLock> = bench.api();
-    let left =
-        || async { Ok(locks.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty().then_some(())) };
-    poll::until(NAMESPACE_GONE, "all locks of the namespace are gone", left).await
+    let namespaces = Api::<Namespace>::all(bench.cluster.client.clone());
+    let gone = || async { Ok(namespaces.get_metadata_opt(&bench.namespace).await?.is_none().then_some(())) };
+    poll::until(NAMESPACE_GONE, "the namespace is gone, with all its locks", gone).await
 }
 
 fn lock(number: usize, validity: &str) -> Value {
@@ -141,8 +140,7 @@ fn lock(number: usize, validity: &str) -> Value {
 
 /// Deletes pods of the operator at the same time, and waits for their successors.
 async fn delete(bench: &Bench, pods: &[String]) -> anyhow::Result<()> {
-    let api: Api<k8s_openapi::api::core::v1::Pod> =
-        Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
+    let api: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
     for pod in pods {
         api.delete(pod, &DeleteParams::default()).await?;
     }
