@@ -44,7 +44,7 @@ impl Findings {
 
 impl Answer for Findings {
     fn value(&self) -> Value {
-        let one = |finding: &Finding| json!({"about": finding.about, "state": format!("{:?}", finding.state), "says": finding.says, "mend": finding.mend});
+        let one = |finding: &Finding| json!({"about": finding.about, "state": format!("{:?}", finding.state), "text": finding.text, "mend": finding.mend});
         json!({"well": self.is_well(), "items": self.0.iter().map(one).collect::<Vec<_>>()})
     }
 
@@ -57,7 +57,7 @@ impl Answer for Findings {
                 State::Broken => ("bad", Tone::Bad),
                 State::Unknown => ("?", Tone::Dim),
             };
-            text += &format!("{}{:<14}{}\n", paint.tone(tone, &format!("{mark:<6}")), finding.about, finding.says);
+            text += &format!("{}{:<14}{}\n", paint.tone(tone, &format!("{mark:<6}")), finding.about, finding.text);
             if let Some(mend) = &finding.mend {
                 text += &format!("{:<20}{} {mend}\n", "", paint.tone(Tone::Title, "mend:"));
             }

@@ -92,11 +92,11 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
     };
     let (quorum, claim_link) = (link(&second, "quorum"), link(&second, "claim"));
     ensure!(
-        quorum["state"] == "Fine" && quorum["says"][0].as_str().is_some_and(|reports| reports.contains("3 of 3")),
+        quorum["state"] == "Fine" && quorum["lines"][0].as_str().is_some_and(|reports| reports.contains("3 of 3")),
         "{quorum}"
     );
     ensure!(link(&second, "accepted")["state"] == "Fine", "{second}");
-    let reports = claim_link["says"].to_string();
+    let reports = claim_link["lines"].to_string();
     ensure!(
         claim_link["state"] == "Waits" && reports.contains("Queued") && reports.contains("has the key by dlock/first"),
         "{reports}"
@@ -104,7 +104,7 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
     ensure!(second["toDo"].as_str().is_some_and(|text| text.contains("priority")), "{second}");
 
     let all = as_json(&bench, &[&["explain", "reindex"], &ns[..]].concat()).await?;
-    ensure!(all["held"] == true && link(&all, "queue")["says"].to_string().contains("dlock/second"), "{all}");
+    ensure!(all["held"] == true && link(&all, "queue")["lines"].to_string().contains("dlock/second"), "{all}");
 
     let mut refused = claim("third", "third", None, TTL);
     refused["spec"]["quorumRef"] = json!({"name": "absent"});
@@ -112,8 +112,8 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
     third.reason("NotAccepted", SOON).await?;
     let third = as_json(&bench, &[&["explain", "dlock/third"], &ns[..]].concat()).await?;
     let absent = format!("RedisQuorum {}/absent does not exist.", bench.namespace);
-    ensure!(link(&third, "quorum")["says"][0] == absent && link(&third, "quorum")["state"] == "Stops", "{third}");
-    ensure!(link(&third, "accepted")["says"].to_string().contains("QuorumNotFound"), "{third}");
+    ensure!(link(&third, "quorum")["lines"][0] == absent && link(&third, "quorum")["state"] == "Stops", "{third}");
+    ensure!(link(&third, "accepted")["lines"].to_string().contains("QuorumNotFound"), "{third}");
     Ok(())
 }
 

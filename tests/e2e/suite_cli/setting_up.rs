@@ -30,7 +30,7 @@ pub(crate) async fn a_doctor_finds_a_healthy_installation_well(bench: Bench) -> 
         ensure!(about == "locks" || !items.iter().any(|item| is_bad(&item)), "{about} is broken: {found}");
     }
     let main = format!("{}/main: 3 of 3 members vote", bench.cluster.operator_namespace);
-    ensure!(items.iter().any(|item| item["says"].as_str().is_some_and(|reports| reports.contains(&main))), "{found}");
+    ensure!(items.iter().any(|item| item["text"].as_str().is_some_and(|reports| reports.contains(&main))), "{found}");
     let text = redlock(&bench, &["doctor"]).await?.out;
     ensure!(text.contains("ok    API server"), "{text}");
     // An unreachable API server is a finding, which has a remedy.

@@ -43,20 +43,20 @@ pub struct Finding {
     /// The state of the part.
     pub state: State,
     /// A sentence about the state.
-    pub says: String,
+    pub text: String,
     /// The step that repairs the part.
     pub mend: Option<String>,
 }
 
-pub(super) fn finding(about: &str, state: State, says: impl Into<String>, mend: Option<&str>) -> Finding {
-    Finding { about: about.into(), state, says: says.into(), mend: mend.map(Into::into) }
+pub(super) fn finding(about: &str, state: State, text: impl Into<String>, mend: Option<&str>) -> Finding {
+    Finding { about: about.into(), state, text: text.into(), mend: mend.map(Into::into) }
 }
 
 /// The finding of a check whose request failed.
 pub fn problem(about: &str, problem: Problem) -> Finding {
     let state = if problem.is_forbidden() { State::Unknown } else { State::Broken };
     let mend = Some(problem.next).filter(|next| !next.is_empty());
-    Finding { about: about.into(), state, says: sentence(&problem.what), mend }
+    Finding { about: about.into(), state, text: sentence(&problem.what), mend }
 }
 
 fn sentence(text: &str) -> String {
@@ -68,13 +68,13 @@ fn sentence(text: &str) -> String {
 /// The version of Kubernetes.
 pub fn server(address: &str, major: &str, minor: &str) -> Finding {
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
-    let says = format!("{address} answers, Kubernetes {major}.{minor}.");
+    let text = format!("{address} answers, Kubernetes {major}.{minor}.");
     match (major, digits.parse::<u32>()) {
         ("1", Ok(minor)) if minor < OLDEST_MINOR => {
             let mend = "Use Kubernetes 1.30 or newer: admission policies are missing here.";
-            finding("API server", State::Broken, says, Some(mend))
+            finding("API server", State::Broken, text, Some(mend))
         }
-        _ => finding("API server", State::Fine, says, None),
+        _ => finding("API server", State::Fine, text, None),
     }
 }
 
@@ -90,9 +90,9 @@ pub fn clock(wall: i64, server: Option<(i64, i64)>) -> Finding {
         return finding("clock", State::Fine, "This machine's clock agrees with the API server's.", None);
     }
     let direction = if off > 0 { "ahead of" } else { "behind" };
-    let says = format!("This machine's clock is {} {direction} the API server's.", span(off.abs()));
+    let text = format!("This machine's clock is {} {direction} the API server's.", span(off.abs()));
     let mend = "Start the time service of this machine, or that of the control plane. Who compares validUntil with this clock is misled.";
-    finding("clock", State::Broken, says, Some(mend))
+    finding("clock", State::Broken, text, Some(mend))
 }
 
 /// The finding for a kind that the API server does not serve.
@@ -124,13 +124,13 @@ pub fn definition(name: &str, ours: &CustomResourceDefinition, theirs: &CustomRe
     let named = |fields: Vec<&String>| fields.into_iter().take(NAMED).cloned().collect::<Vec<_>>();
     let (missing, more) = (named(ours.difference(&theirs).collect()), named(theirs.difference(&ours).collect()));
     if !missing.is_empty() {
-        let says = format!("{name} is older than this command: it has no {}.", and(&missing));
+        let text = format!("{name} is older than this command: it has no {}.", and(&missing));
         let mend = "Upgrade the chart, or apply the CRDs: redlock crds | kubectl apply --server-side -f -";
-        return finding("kinds", State::Broken, says, Some(mend));
+        return finding("kinds", State::Broken, text, Some(mend));
     }
     if !more.is_empty() {
-        let says = format!("{name} is newer than this command: it has {}, too.", and(&more));
-        return finding("kinds", State::Warning, says, Some("Upgrade this command to the version of the operator."));
+        let text = format!("{name} is newer than this command: it has {}, too.", and(&more));
+        return finding("kinds", State::Warning, text, Some("Upgrade this command to the version of the operator."));
     }
     finding("kinds", State::Fine, format!("{name} has the fields of this version."), None)
 }
@@ -212,12 +212,12 @@ pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Findin
     }
     for (right, _) in answers.iter().filter(|(_, allowed)| !*allowed) {
         let state = if right.is_needed { State::Broken } else { State::Unknown };
-        let says = format!(
+        let text = format!(
             "In namespace {namespace} you cannot {} {}, which is for: {}.",
             right.verb, right.resource, right.commands
         );
         let mend = format!("If you need it, ask for the role {}.", right.role);
-        found.push(finding("rights", state, says, Some(&mend)));
+        found.push(finding("rights", state, text, Some(&mend)));
     }
     found
 }
@@ -225,18 +225,18 @@ pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Findin
 /// The finding if no quorum names its operator.
 pub fn no_operator(quorums: usize, can_read_all: bool) -> Finding {
     if quorums == 0 && !can_read_all {
-        let says = "You can read no RedisQuorum, so the operator is not checked.";
-        return finding("operator", State::Unknown, says, None);
+        let text = "You can read no RedisQuorum, so the operator is not checked.";
+        return finding("operator", State::Unknown, text, None);
     }
     if quorums == 0 {
         let mend = "Create a RedisQuorum, or set defaultQuorum in the chart's values.";
         return finding("operator", State::Warning, "There is no RedisQuorum.", Some(mend));
     }
-    let says = "No operator serves any RedisQuorum.";
+    let text = "No operator serves any RedisQuorum.";
     finding(
         "operator",
         State::Broken,
-        says,
+        text,
         Some(
             "Install the chart redlock-operator, with the quorums' spec.installation as its value installation, and see that its pods run.",
         ),
@@ -265,14 +265,14 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
     let images: BTreeSet<_> =
         pods.iter().filter_map(|pod| pod.spec.as_ref()?.containers.first()?.image.clone()).collect();
     let images: Vec<_> = images.into_iter().collect();
-    let says = format!(
+    let text = format!(
         "{ready} of {} of the operator in namespace {namespace} are ready, of {}.",
         count(pods.len(), "replica"),
         and(&images)
     );
     if ready < pods.len() || pods.is_empty() {
         let mend = format!("See why: kubectl -n {namespace} describe pods -l app.kubernetes.io/name=redlock-operator");
-        return finding("operator", if ready == 0 { State::Broken } else { State::Warning }, says, Some(&mend));
+        return finding("operator", if ready == 0 { State::Broken } else { State::Warning }, text, Some(&mend));
     }
     let other = images
         .iter()
@@ -280,15 +280,15 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
         .any(|(_, tag)| tag.starts_with(|c: char| c.is_ascii_digit()) && !tag.contains('@') && tag != version);
     if other {
         let mend = format!("This command is {version}. Use the same version for both.");
-        return finding("operator", State::Warning, says, Some(&mend));
+        return finding("operator", State::Warning, text, Some(&mend));
     }
-    finding("operator", State::Fine, says, None)
+    finding("operator", State::Fine, text, None)
 }
 
 /// Checks the locks. The finding names those in trouble.
 pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
     let held = locks.iter().filter(|lock| lock.is_held()).count();
-    let says = format!("{}, {held} of them held.", count(locks.len(), "lock"));
+    let text = format!("{}, {held} of them held.", count(locks.len(), "lock"));
     let stuck = |lock: &&LockObject| {
         let since = lock.metadata.deletion_timestamp.as_ref().map(|time| MilliTime::from(time.0));
         since.is_some_and(|since| between(since, now) > LONGEST_DELETION)
@@ -313,8 +313,8 @@ pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
             "The operator takes its finalizer off when the key has expired. See why it does not: redlock explain {}",
             first.lock()
         );
-        let says = format!("{says} Deleted for more than five minutes: {}.", names(deleted.clone()));
-        return finding("locks", State::Broken, says, Some(&mend));
+        let text = format!("{text} Deleted for more than five minutes: {}.", names(deleted.clone()));
+        return finding("locks", State::Broken, text, Some(&mend));
     }
     if let Some(first) = troubled.first() {
         let to_do = first
@@ -323,10 +323,10 @@ pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
             .and_then(|condition| advice::of_lock(condition).to_do)
             .unwrap_or_default();
         let mend = format!("See why: redlock explain {}. {to_do}", first.lock());
-        let says = format!("{says} In trouble: {}.", names(troubled.clone()));
-        return finding("locks", State::Warning, says, Some(mend.trim()));
+        let text = format!("{text} In trouble: {}.", names(troubled.clone()));
+        return finding("locks", State::Warning, text, Some(mend.trim()));
     }
-    finding("locks", State::Fine, says, None)
+    finding("locks", State::Fine, text, None)
 }
 
 #[cfg(test)]

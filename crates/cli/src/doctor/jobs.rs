@@ -1,4 +1,4 @@
-//! Pure: Jobs that ask for a lock, and whether an operator hears them.
+//! Pure: Jobs that request a lock, and whether an operator has made a claim for each.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
@@ -9,16 +9,16 @@ use crate::output::format::{and, between, count};
 use redlock_api::MilliTime;
 use redlock_api::jobs::{asked_lock, is_finished, is_suspended};
 
-/// Time in which an operator creates the claim of a Job, in milliseconds.
-const HEARD: i64 = 30_000;
+/// The longest time in which an operator creates the claim of a Job, in milliseconds.
+const LONGEST_CLAIM_DELAY: i64 = 30_000;
 /// Maximum number of names in a finding.
 const NAMED: usize = 5;
 
 /// Checks the Jobs that request a lock. `None`: no unfinished Job requests one.
 pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option<Finding> {
-    let asks = |job: &&Job| asked_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
-    let asking: Vec<_> = jobs.iter().filter(asks).collect();
-    if asking.is_empty() {
+    let requests_lock = |job: &&Job| asked_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
+    let requesting: Vec<_> = jobs.iter().filter(requests_lock).collect();
+    if requesting.is_empty() {
         return None;
     }
     let has_claim = |job: &Job| {
@@ -26,13 +26,13 @@ pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option
     };
     let is_old = |job: &Job| {
         let created = job.creation_timestamp().map(|time| MilliTime::from(time.0));
-        created.is_some_and(|created| between(created, now) > HEARD)
+        created.is_some_and(|created| between(created, now) > LONGEST_CLAIM_DELAY)
     };
-    let unheard: Vec<_> = asking.iter().filter(|job| is_old(job) && !has_claim(job)).copied().collect();
-    let (about, says) = ("Jobs".to_owned(), format!("{} with a lock.", count(asking.len(), "Job")));
-    let Some(first) = unheard.first() else { return Some(Finding { about, state: State::Fine, says, mend: None }) };
+    let unclaimed: Vec<_> = requesting.iter().filter(|job| is_old(job) && !has_claim(job)).copied().collect();
+    let (about, text) = ("Jobs".to_owned(), format!("{} with a lock.", count(requesting.len(), "Job")));
+    let Some(first) = unclaimed.first() else { return Some(Finding { about, state: State::Fine, text, mend: None }) };
     let full_name = |job: &&Job| format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
-    let names: Vec<_> = unheard.iter().take(NAMED).map(full_name).collect();
+    let names: Vec<_> = unclaimed.iter().take(NAMED).map(full_name).collect();
     let cause = match is_suspended(first) {
         true => "Set the chart's value jobs.enabled",
         false => "Create the Job with spec.suspend: true, because its pods run without the lock",
@@ -42,8 +42,8 @@ pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option
         first.namespace().unwrap_or_default(),
         first.name_any()
     );
-    let says = format!("{says} No operator has made a claim for {} of them: {}.", unheard.len(), and(&names));
-    Some(Finding { about, state: State::Warning, says, mend: Some(mend) })
+    let text = format!("{text} No operator has made a claim for {} of them: {}.", unclaimed.len(), and(&names));
+    Some(Finding { about, state: State::Warning, text, mend: Some(mend) })
 }
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ mod tests {
         .unwrap();
         let found = jobs(&all, &[claim], now).unwrap();
         assert_eq!(found.state, State::Warning);
-        assert_eq!(found.says, "2 Jobs with a lock. No operator has made a claim for 1 of them: shop/b.");
+        assert_eq!(found.text, "2 Jobs with a lock. No operator has made a claim for 1 of them: shop/b.");
         assert!(found.mend.unwrap().contains("jobs.enabled"));
         let mut free = job("c", json!({JOB_LOCK_ANNOTATION: "k"}));
         free.spec.as_mut().unwrap().suspend = None;

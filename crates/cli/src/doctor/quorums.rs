@@ -13,9 +13,9 @@ use redlock_api::conditions::CommonReason;
 pub(super) fn quorums(quorums: &[QuorumObject], now: MilliTime) -> Vec<Finding> {
     let mut found: Vec<_> = quorums.iter().flat_map(|quorum| one_quorum(quorum, now)).collect();
     if !quorums.is_empty() && !quorums.iter().any(QuorumObject::is_default) {
-        let says = "No RedisQuorum that you can read is marked as the default.";
+        let text = "No RedisQuorum that you can read is marked as the default.";
         let mend = "Locks without quorumRef need one: see defaultQuorum in the chart's values.";
-        found.push(finding("quorum", State::Unknown, says, Some(mend)));
+        found.push(finding("quorum", State::Unknown, text, Some(mend)));
     }
     found
 }
@@ -37,11 +37,11 @@ fn start(quorum: &QuorumObject, now: MilliTime) -> Finding {
     let mut times: Vec<_> = quorum.status.members.iter().filter_map(|member| member.rejoin_at).collect();
     times.sort();
     let name = quorum.full_name();
-    let says = match times.get(needed.saturating_sub(1)) {
+    let text = match times.get(needed.saturating_sub(1)) {
         Some(at) => format!("RedisQuorum {name} is starting. It grants locks from {}.", moment(*at, now)),
         None => format!("RedisQuorum {name} is starting: {} of {} started.", times.len(), count(members, "member")),
     };
-    finding("quorum", State::Warning, says, None)
+    finding("quorum", State::Warning, text, None)
 }
 
 fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
@@ -57,23 +57,23 @@ fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
     };
     let members: Vec<_> = quorum.status.members.iter().filter(|member| !member.votes()).collect();
     let names_a_member = |text: &str| members.iter().any(|member| text.contains(&member.name));
-    let mut says = link.says.into_iter().filter(|line| !names_a_member(line)).collect::<Vec<_>>().join(" ");
+    let mut text = link.lines.into_iter().filter(|line| !names_a_member(line)).collect::<Vec<_>>().join(" ");
     for condition in &trouble {
         let message = condition.message.trim_end_matches('.');
         // A condition that only lists the members repeats the lines below. A condition about the members' objects does not.
         let lists_members = names_a_member(message) && condition.reason != CommonReason::InvalidSpec.as_str();
-        if !says.contains(message) && !lists_members {
-            says += &format!(" {} ({}): {message}.", condition.type_, condition.reason);
+        if !text.contains(message) && !lists_members {
+            text += &format!(" {} ({}): {message}.", condition.type_, condition.reason);
         }
     }
     let advice = trouble.iter().find_map(|condition| advice::of_quorum(condition).to_do);
     let mend = link.to_do.or(advice).filter(|_| state != State::Fine);
-    let mut found = vec![Finding { about: "quorum".into(), state, says, mend }];
+    let mut found = vec![Finding { about: "quorum".into(), state, text, mend }];
     let state = if state == State::Broken { State::Broken } else { State::Warning };
     found.extend(change(quorum).map(|change| {
-        let says =
+        let text =
             format!("RedisQuorum {} is being changed ({}): {}.", quorum.full_name(), change.reason, change.message);
-        finding("change", State::Warning, says, advice::of_quorum(change).to_do.as_deref())
+        finding("change", State::Warning, text, advice::of_quorum(change).to_do.as_deref())
     }));
     found.extend(members.iter().map(|member| finding("member", state, member_text(member, now), None)));
     found
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((reserve[0].state, reserve.len()), (State::Warning, 2));
         let mut unmarked = quorum(["Admitted"; 3]);
         unmarked.metadata.annotations = None;
-        assert!(quorums(&[unmarked], now())[1].says.contains("marked as the default"));
+        assert!(quorums(&[unmarked], now())[1].text.contains("marked as the default"));
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         refused.status.conditions = serde_json::from_value(ready).unwrap();
         refused.status.token_floor = Some(1);
         let found = quorums(&[refused], now());
-        assert!(found[0].says.contains("no StatefulSets here"), "{}", found[0].says);
+        assert!(found[0].text.contains("no StatefulSets here"), "{}", found[0].text);
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         updating.status.conditions.push(serde_json::from_value(progressing).unwrap());
         let found = quorums(&[updating], now());
         assert_eq!((found[0].state, found[1].state), (State::Fine, State::Warning));
-        assert_eq!(found[1].says, format!("RedisQuorum redlock-system/main is being changed (Updating): {message}."));
+        assert_eq!(found[1].text, format!("RedisQuorum redlock-system/main is being changed (Updating): {message}."));
     }
 
     #[test]
@@ -129,9 +129,9 @@ mod tests {
             found.iter().map(|one| (one.about.as_str(), one.state)).collect::<Vec<_>>(),
             [("quorum", State::Broken), ("member", State::Broken), ("member", State::Broken)]
         );
-        assert!(!found[0].says.contains("main-1") && !found[0].says.contains("is Fenced"), "{}", found[0].says);
-        assert_eq!(found[1].says, "Member main-1 is Unreachable: does not answer.");
-        assert_eq!(found[2].says, "Member main-2 is Fenced (Restarted) and votes from 12:00:12 UTC (in 12s).");
+        assert!(!found[0].text.contains("main-1") && !found[0].text.contains("is Fenced"), "{}", found[0].text);
+        assert_eq!(found[1].text, "Member main-1 is Unreachable: does not answer.");
+        assert_eq!(found[2].text, "Member main-2 is Fenced (Restarted) and votes from 12:00:12 UTC (in 12s).");
     }
 
     #[test]
@@ -139,20 +139,20 @@ mod tests {
         let found = quorums(&[quorum(["Fenced"; 3])], now());
         assert_eq!((found.len(), found[0].state), (1, State::Warning));
         assert_eq!(
-            found[0].says,
+            found[0].text,
             "RedisQuorum redlock-system/main is starting. It grants locks from 12:00:12 UTC (in 12s)."
         );
         let mut faulty = quorum(["Fenced", "Fenced", "Pending"]);
         faulty.status.members[2].message = Some("container redis is waiting (ErrImagePull)".into());
         let found = quorums(&[faulty], now());
         assert_eq!(found[0].state, State::Broken);
-        assert!(found.iter().any(|one| one.says.contains("ErrImagePull")), "{found:#?}");
+        assert!(found.iter().any(|one| one.text.contains("ErrImagePull")), "{found:#?}");
         let mut unfit = quorum(["Fenced"; 3]);
         unfit.status.members[2].message = Some("it can evict keys: set its maxmemory-policy to noeviction".into());
         let found = quorums(&[unfit], now());
         assert_eq!(found[0].state, State::Broken, "no time helps against it");
         let cause = "Member main-2 is Fenced (Restarted): it can evict keys: set its maxmemory-policy to noeviction.";
-        assert!(found.iter().any(|one| one.says == cause), "{found:#?}");
+        assert!(found.iter().any(|one| one.text == cause), "{found:#?}");
         let mut restarted = quorum(["Fenced"; 3]);
         restarted.status.token_floor = Some(1);
         assert_eq!(quorums(&[restarted], now())[0].state, State::Broken, "it granted locks before");

@@ -12,7 +12,7 @@ pub struct Advice {
     /// The meaning.
     pub means: String,
     /// The automatic reaction of the operator.
-    pub by_itself: Option<String>,
+    pub automatic: Option<String>,
     /// The step for the user.
     pub to_do: Option<String>,
 }
@@ -42,7 +42,7 @@ fn read(comment: &str) -> Advice {
     for paragraph in comment.split("\n\n") {
         let text = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some(rest) = text.strip_prefix("Automatic: ") {
-            advice.by_itself = Some(sentence(rest));
+            advice.automatic = Some(sentence(rest));
         } else if let Some(rest) = text.strip_prefix("To do: ") {
             advice.to_do = Some(sentence(rest));
         } else if advice.means.is_empty() {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_says_what_happens_by_itself_and_what_to_do() {
+    fn a_reason_has_a_meaning_an_automatic_reaction_and_a_step() {
         let condition = |type_: &str, reason: &str| -> Condition {
             serde_json::from_value(
                 serde_json::json!({"type": type_, "status": "False", "reason": reason, "message": "",
@@ -75,10 +75,10 @@ mod tests {
         };
         let queued = of_lock(&condition("Held", "Queued"));
         assert_eq!(queued.means, "Another lock has the key, or is before this one in the queue.");
-        assert_eq!(queued.by_itself.as_deref(), Some("The lock gets its turn."));
+        assert_eq!(queued.automatic.as_deref(), Some("The lock gets its turn."));
         assert_eq!(queued.to_do.as_deref(), Some("Wait, or set a higher priority."));
         assert!(of_lock(&condition("Accepted", "TTLTooLong")).to_do.is_some_and(|text| text.contains("shorter")));
-        assert!(of_quorum(&condition("Ready", "MajorityLost")).by_itself.is_some());
+        assert!(of_quorum(&condition("Ready", "MajorityLost")).automatic.is_some());
         assert_eq!(of_lock(&condition("Held", "Dreaming")), Advice::default());
     }
 

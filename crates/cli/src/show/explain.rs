@@ -15,7 +15,7 @@ pub use chain::{Explanation, Link, QuorumState, State, member_text, of_quorum};
 
 impl Answer for Explanation {
     fn value(&self) -> Value {
-        let link = |link: &Link| json!({"about": link.about, "state": format!("{:?}", link.state), "says": link.says, "toDo": link.to_do});
+        let link = |link: &Link| json!({"about": link.about, "state": format!("{:?}", link.state), "lines": link.lines, "toDo": link.to_do});
         json!({
             "lock": self.lock,
             "held": self.held,
@@ -31,7 +31,7 @@ impl Answer for Explanation {
         for link in &self.links {
             let (mark, tone) = link.state.mark();
             let mark = paint.tone(tone, &format!("{mark:<6}"));
-            for (index, sentence) in link.says.iter().enumerate() {
+            for (index, sentence) in link.lines.iter().enumerate() {
                 let (mark, about) = if index == 0 { (mark.as_str(), link.about) } else { ("      ", "") };
                 text += &format!("{mark}{about:<10}{sentence}\n");
             }

@@ -159,7 +159,7 @@ fn quorum_trouble(quorum: &QuorumObject, now: MilliTime) -> Option<Trouble> {
     let next = link.to_do.unwrap_or_else(|| {
         format!("redlock quorum status -n {} {}", quorum.namespace().unwrap_or_default(), quorum.name_any())
     });
-    Some(Trouble { about: name, text: link.says.join(" "), next })
+    Some(Trouble { about: name, text: link.lines.join(" "), next })
 }
 
 /// The trouble of one lock.

@@ -97,8 +97,8 @@ fn text(quorum: &QuorumObject, now: MilliTime, paint: Paint, wide: bool) -> Stri
         State::Stops | State::Unknown => Tone::Bad,
     };
     let default = if quorum.is_default() { " It is the default quorum." } else { "" };
-    let says = link.says.first().cloned().unwrap_or_default();
-    let mut text = format!("{}{default}\n", paint.tone(tone, &says));
+    let summary = link.lines.first().cloned().unwrap_or_default();
+    let mut text = format!("{}{default}\n", paint.tone(tone, &summary));
     let mut titles = vec!["MEMBER", "STATE", "VOTES", "FENCE", "NODE"];
     if wide {
         titles.extend(["POD", "ADDRESS", "PROCESS"]);

@@ -101,8 +101,8 @@ impl Answer for LockList {
 /// A true condition without a fault needs no line. The state of the lock already contains Ready and Finished.
 fn is_relevant(condition: &Condition) -> bool {
     let is = |type_: LockCondition| condition.type_ == type_.as_str();
-    let is_told_by_another = is(LockCondition::Ready) || is(LockCondition::Finished);
-    condition.status != "True" && !is_told_by_another
+    let is_redundant = is(LockCondition::Ready) || is(LockCondition::Finished);
+    condition.status != "True" && !is_redundant
 }
 
 fn details(lock: &LockObject, now: MilliTime, paint: Paint) -> String {

@@ -183,7 +183,7 @@ async fn until(
         Named::Object(name) => lock.name_any() == *name,
     };
     let mut events = pin!(limited_watch(api, config));
-    let (mut new, mut told) = (BTreeMap::new(), String::new());
+    let (mut new, mut printed) = (BTreeMap::new(), String::new());
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => new.clear(),
@@ -203,10 +203,10 @@ async fn until(
         if wanted.is_met(&locks) {
             return Ok(());
         }
-        let says = summary(&locks);
-        if printer.is_terminal() && says != told {
-            console::write_error(&format!("waiting: {says}\n"));
-            told = says;
+        let line = summary(&locks);
+        if printer.is_terminal() && line != printed {
+            console::write_error(&format!("waiting: {line}\n"));
+            printed = line;
         }
     }
 }

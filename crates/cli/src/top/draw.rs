@@ -191,7 +191,7 @@ impl View {
         let mut lines = vec![Line::styled(explained.summary.clone(), self.style(Tone::Title)), Line::default()];
         for link in &explained.links {
             let (mark, tone) = link.state.mark();
-            for (index, sentence) in link.says.iter().enumerate() {
+            for (index, sentence) in link.lines.iter().enumerate() {
                 let (mark, about) = if index == 0 { (mark, link.about) } else { ("", "") };
                 let head = Span::styled(format!("{mark:<6}"), self.style(tone));
                 lines.push(Line::from(vec![head, Span::raw(format!("{about:<10}{sentence}"))]));

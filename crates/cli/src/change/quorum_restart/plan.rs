@@ -70,9 +70,9 @@ pub(super) fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<
         .filter(|other| other.name != name && quorum.counts(&other.name) && !other.votes())
         .collect();
     if !out.is_empty() {
-        let says: Vec<_> = out.iter().map(|member| member_text(member, now)).collect();
+        let states: Vec<_> = out.iter().map(|member| member_text(member, now)).collect();
         let names: Vec<_> = out.iter().map(|member| member.name.clone()).collect();
-        let what = format!("{} of {full_name} does not vote: {}", and(&names), says.join(" "));
+        let what = format!("{} of {full_name} does not vote: {}", and(&names), states.join(" "));
         return Err(Problem::new(what, "Wait until all other members vote."));
     }
     let ready = find_condition(&status.conditions, QuorumCondition::Ready);

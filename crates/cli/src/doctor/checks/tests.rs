@@ -9,8 +9,8 @@ fn an_old_api_server_and_a_wrong_clock_are_found() {
     assert_eq!(server("https://c", "1", "29+").state, State::Broken);
     assert_eq!(clock(1_000_500, Some((1_000_000, 1_001_000))).state, State::Fine);
     let ahead = clock(1_006_500, Some((1_000_000, 1_001_000)));
-    assert_eq!(ahead.says, "This machine's clock is 5.5s ahead of the API server's.");
-    assert!(clock(990_000, Some((1_000_000, 1_001_000))).says.contains("10s behind"));
+    assert_eq!(ahead.text, "This machine's clock is 5.5s ahead of the API server's.");
+    assert!(clock(990_000, Some((1_000_000, 1_001_000))).text.contains("10s behind"));
     assert!(ahead.state == State::Broken && ahead.mend.is_some());
     assert_eq!(clock(0, None).state, State::Unknown);
 }
@@ -24,21 +24,21 @@ fn a_definition_of_another_version_names_what_differs() {
     let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
     spec.properties.as_mut().unwrap().remove("lockDelay");
     let found = definition("distributedlocks", &ours[0], &older);
-    assert_eq!(found.says, "distributedlocks is older than this command: it has no spec.lockDelay.");
+    assert_eq!(found.text, "distributedlocks is older than this command: it has no spec.lockDelay.");
     let newer = definition("distributedlocks", &older, &ours[0]);
-    assert!(newer.state == State::Warning && newer.says.contains("spec.lockDelay"));
+    assert!(newer.state == State::Warning && newer.text.contains("spec.lockDelay"));
     assert_eq!(served(&["distributedlocks".into(), "redisquorums".into()]).state, State::Fine);
-    assert!(served(&["distributedlocks".into()]).says.contains("redisquorums is not installed"));
+    assert!(served(&["distributedlocks".into()]).text.contains("redisquorums is not installed"));
 }
 
 #[test]
 fn a_right_that_is_missing_names_its_role() {
     let answers: Vec<_> = RIGHTS.iter().map(|right| (right, right.verb == "list")).collect();
     let found = rights(&answers, "shop");
-    assert!(found[0].says.contains("list, status, explain, history, top; quorum status"), "{found:#?}");
-    let watch = found.iter().find(|finding| finding.says.contains("cannot watch")).unwrap();
+    assert!(found[0].text.contains("list, status, explain, history, top; quorum status"), "{found:#?}");
+    let watch = found.iter().find(|finding| finding.text.contains("cannot watch")).unwrap();
     assert_eq!(watch.state, State::Broken);
-    let breaks = found.iter().find(|finding| finding.says.contains("cannot break")).unwrap();
+    let breaks = found.iter().find(|finding| finding.text.contains("cannot break")).unwrap();
     assert_eq!(breaks.mend.as_deref(), Some("If you need it, ask for the role redlock-operator-break and -edit."));
 }
 
@@ -65,7 +65,7 @@ fn operators_that_do_not_work_are_found() {
 fn locks_in_trouble_are_named() {
     assert_eq!(locks(&[held("a"), waiting("b", "Queued", "", Some(1))], now()).state, State::Fine);
     let troubled = locks(&[held("a"), waiting("b", "NoQuorum", "", None)], now());
-    assert_eq!(troubled.says, "2 locks, 1 of them held. In trouble: shop/reindex (NoQuorum).");
+    assert_eq!(troubled.text, "2 locks, 1 of them held. In trouble: shop/reindex (NoQuorum).");
     assert!(troubled.mend.is_some_and(|mend| mend.starts_with("See why: redlock explain shop/reindex.")));
     let orphaned = waiting("b", "NoCandidate", "", None);
     assert_eq!(locks(std::slice::from_ref(&orphaned), now()).state, State::Warning, "no candidate for an hour");
@@ -76,5 +76,5 @@ fn locks_in_trouble_are_named() {
     assert_eq!(locks(&[deleted], now()).state, State::Broken);
     let refused = Problem { code: Some(403), ..Problem::new("failed to list locks: no", "Ask.") };
     assert_eq!(problem("locks", refused).state, State::Unknown);
-    assert_eq!(problem("locks", Problem::new("failed to ask", "")).says, "Failed to ask.");
+    assert_eq!(problem("locks", Problem::new("failed to ask", "")).text, "Failed to ask.");
 }

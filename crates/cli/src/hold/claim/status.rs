@@ -53,20 +53,20 @@ pub(crate) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> Claim
     }
     let status = lock.status.clone().unwrap_or_default();
     let held = find_condition(&status.conditions, LockCondition::Held);
-    let said = held.map(|condition| (condition.reason.clone(), condition.message.clone()));
+    let reported = held.map(|condition| (condition.reason.clone(), condition.message.clone()));
     if let Some(ending) = &status.ending {
         let message = ending.message.clone().unwrap_or_default();
         return ended(&ending.reason, &message);
     }
     if is_true(&status.conditions, LockCondition::Finished) {
-        let (reason, message) = said.unwrap_or_default();
+        let (reason, message) = reported.unwrap_or_default();
         return ended(&reason, &message);
     }
     if let (true, Some(holder), Some(token), Some(valid_until)) =
         (is_true(&status.conditions, LockCondition::Held), &status.holder, status.fencing_token, status.valid_until)
     {
         let found = holder.nonce.clone().unwrap_or_default();
-        if nonce.is_some_and(|known| known != found) {
+        if nonce.is_some_and(|current| current != found) {
             return lost("the claim has another hold now".to_owned());
         }
         return ClaimState::Held(Holding {
@@ -78,10 +78,10 @@ pub(crate) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> Claim
         });
     }
     if nonce.is_some() && held.is_some_and(|condition| condition.status == Status::False.as_str()) {
-        let (reason, message) = said.unwrap_or_default();
+        let (reason, message) = reported.unwrap_or_default();
         return ended(&reason, &message);
     }
-    waiting(lock, said)
+    waiting(lock, reported)
 }
 
 fn lost(why: String) -> ClaimState {

@@ -54,7 +54,7 @@ pub struct Link {
     /// The state of the link.
     pub state: State,
     /// Sentences about the link.
-    pub says: Vec<String>,
+    pub lines: Vec<String>,
     /// The step for the user.
     pub to_do: Option<String>,
 }
@@ -85,7 +85,7 @@ impl Explanation {
     /// Whether a link has a step for the user, or a message with a command.
     pub fn has_remedy(&self) -> bool {
         let has_command = |text: &String| COMMANDS.iter().any(|command| text.contains(command));
-        self.links.iter().any(|link| link.to_do.is_some() || link.says.iter().any(has_command))
+        self.links.iter().any(|link| link.to_do.is_some() || link.lines.iter().any(has_command))
     }
 }
 
@@ -150,9 +150,9 @@ fn end_link(lock: &LockObject, now: MilliTime) -> Option<Link> {
     let advice = advice::of_lock(finished);
     let at = moment(MilliTime::from(finished.last_transition_time.0), now);
     let means = if finished.message.trim().is_empty() { &advice.means } else { &finished.message };
-    let mut says = vec![format!("dlock/{} ended at {at} ({}): {}.", lock.name_any(), finished.reason, trim(means))];
+    let mut lines = vec![format!("dlock/{} ended at {at} ({}): {}.", lock.name_any(), finished.reason, trim(means))];
     let last = lock.status.history.iter().max_by_key(|past| past.to);
-    says.extend(last.map(|past| match past.fencing_token {
+    lines.extend(last.map(|past| match past.fencing_token {
         Some(token) => format!("The last holder was {:?}, with fencing token {token}.", past.identity),
         None => format!("The last holder was {:?}.", past.identity),
     }));
@@ -160,7 +160,7 @@ fn end_link(lock: &LockObject, now: MilliTime) -> Option<Link> {
     let state = if is_normal { State::Fine } else { State::Stops };
     let again = "Create another claim, if the work still has to be done.";
     let to_do = (!is_normal).then(|| advice.to_do.unwrap_or_else(|| again.into()));
-    Some(Link { about: "end", state, says, to_do })
+    Some(Link { about: "end", state, lines, to_do })
 }
 
 /// Identities in quotes.
@@ -197,7 +197,7 @@ fn operator_link(lock: &LockObject) -> Option<Link> {
     if !lock.status.conditions.is_empty() && (observed.is_none() || observed >= lock.metadata.generation) {
         return None;
     }
-    let says = if lock.status.conditions.is_empty() {
+    let lines = if lock.status.conditions.is_empty() {
         format!("The operator has not reconciled DistributedLock {} yet.", lock.name_any())
     } else {
         format!("The operator has not reconciled the newest version of DistributedLock {} yet.", lock.name_any())
@@ -205,26 +205,26 @@ fn operator_link(lock: &LockObject) -> Option<Link> {
     let to_do = Some(
         "Wait a second. If it lasts, check that an operator runs and watches this namespace: redlock doctor".into(),
     );
-    Some(Link { about: "operator", state: State::Waits, says: vec![says], to_do })
+    Some(Link { about: "operator", state: State::Waits, lines: vec![lines], to_do })
 }
 
 fn accepted_link(lock: &LockObject) -> Link {
     let about = "accepted";
     let Some(accepted) = lock.condition(LockCondition::Accepted) else {
-        let says = vec!["The operator has not reported whether it can serve the lock.".into()];
-        return Link { about, state: State::Unknown, says, to_do: None };
+        let lines = vec!["The operator has not reported whether it can serve the lock.".into()];
+        return Link { about, state: State::Unknown, lines, to_do: None };
     };
     if accepted.status == "True" && lock.fault().is_none() {
-        let says = vec!["The operator can serve the lock as it is.".into()];
-        return Link { about, state: State::Fine, says, to_do: None };
+        let lines = vec!["The operator can serve the lock as it is.".into()];
+        return Link { about, state: State::Fine, lines, to_do: None };
     }
     let cause = lock.fault().unwrap_or(accepted);
     let advice = advice::of_lock(cause);
-    let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
+    let state = if advice.automatic.is_some() { State::Waits } else { State::Stops };
     let serves = if accepted.status == "True" { "serves the lock with a fault" } else { "cannot serve the lock" };
-    let mut says = vec![format!("The operator {serves} ({}): {}.", cause.reason, trim(&cause.message))];
-    says.extend(advice.by_itself.map(|text| format!("Automatic: {}", lower(&text))));
-    Link { about, state, says, to_do: advice.to_do }
+    let mut lines = vec![format!("The operator {serves} ({}): {}.", cause.reason, trim(&cause.message))];
+    lines.extend(advice.automatic.map(|text| format!("Automatic: {}", lower(&text))));
+    Link { about, state, lines, to_do: advice.to_do }
 }
 
 fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
@@ -232,35 +232,35 @@ fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
     let who = lock.who();
     let since = status.acquired_at.map(|at| format!(" since {}", moment(at, now))).unwrap_or_default();
     let votes = status.votes.as_deref().map(|votes| format!(" {votes} members store it.")).unwrap_or_default();
-    let mut says = vec![format!("{who:?} holds the lock{since}.{votes}")];
+    let mut lines = vec![format!("{who:?} holds the lock{since}.{votes}")];
     if let Some(until) = lock.valid_until().filter(|until| *until < now && status.ending.is_none()) {
-        says.push(format!(
+        lines.push(format!(
             "Its validity ended at {}, and the operator has published no later one.",
             moment(until, now)
         ));
         let to_do = Some("Check that the operator works: redlock doctor".into());
-        return Link { about: "holder", state: State::Stops, says, to_do };
+        return Link { about: "holder", state: State::Stops, lines, to_do };
     }
     let Some(ending) = &status.ending else {
         let message = lock.condition(LockCondition::Held).map(|held| trim(&held.message)).unwrap_or_default();
         let is_usual = message.is_empty() || message.contains(" holds key ");
         let usual = || "The operator renews it until the holder releases it or ends.".to_owned();
-        says.push(if is_usual { usual() } else { format!("{message}.") });
-        return Link { about: "holder", state: State::Fine, says, to_do: None };
+        lines.push(if is_usual { usual() } else { format!("{message}.") });
+        return Link { about: "holder", state: State::Fine, lines, to_do: None };
     };
     let why = ending.message.as_deref().map(|message| format!(": {}", trim(message))).unwrap_or_default();
-    says.push(format!("The operator no longer renews it ({}){why}.", ending.reason));
-    says.extend(ending.until.map(|until| format!("The lock is free at {} at the latest.", moment(until, now))));
+    lines.push(format!("The operator no longer renews it ({}){why}.", ending.reason));
+    lines.extend(ending.until.map(|until| format!("The lock is free at {} at the latest.", moment(until, now))));
     let to_do = Some(format!("Wait. Make sure that {who:?} has stopped."));
-    Link { about: "holder", state: State::Waits, says, to_do }
+    Link { about: "holder", state: State::Waits, lines, to_do }
 }
 
 /// The link about the reason why an accepted lock is not held.
 fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
     let about = if lock.spec.election.is_some() { "candidate" } else { "claim" };
     let Some(held) = lock.condition(LockCondition::Held) else {
-        let says = vec!["The operator has not reported why the lock is not held.".into()];
-        return Link { about, state: State::Unknown, says, to_do: None };
+        let lines = vec!["The operator has not reported why the lock is not held.".into()];
+        return Link { about, state: State::Unknown, lines, to_do: None };
     };
     let advice = advice::of_lock(held);
     let needs_a_person =
@@ -271,8 +271,8 @@ fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
         _ => State::Waits,
     };
     let name = lock.name_any();
-    let mut says = vec![format!("dlock/{name} is not held ({}): {}.", held.reason, trim(&held.message))];
-    says.extend(advice.by_itself.map(|text| format!("Automatic: {}", lower(&text))));
+    let mut lines = vec![format!("dlock/{name} is not held ({}): {}.", held.reason, trim(&held.message))];
+    lines.extend(advice.automatic.map(|text| format!("Automatic: {}", lower(&text))));
     for other in all.iter().filter(|other| other.is_held() && other.name_any() != name) {
         let until = match (&other.status.ending, other.valid_until()) {
             (Some(ending), _) => ending.until.map(|until| format!(" Its hold ends at {}.", moment(until, now))),
@@ -281,10 +281,10 @@ fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
         };
         let since = other.status.acquired_at.map(|at| format!(" since {}", moment(at, now))).unwrap_or_default();
         let object = other.name_any();
-        says.push(format!("{:?} has the key by dlock/{object}{since}.{}", other.who(), until.unwrap_or_default()));
+        lines.push(format!("{:?} has the key by dlock/{object}{since}.{}", other.who(), until.unwrap_or_default()));
     }
     let to_do = advice.to_do.filter(|_| held.reason != HeldReason::NotAccepted.as_str());
-    Link { about, state, says, to_do }
+    Link { about, state, lines, to_do }
 }
 
 /// The link about the queue for the key, in its order.
@@ -300,17 +300,17 @@ fn queue_link(all: &[&LockObject], first: Option<&LockObject>) -> Option<Link> {
         let position = lock.status.queue_position.unwrap_or_default();
         format!("{position}. dlock/{} ({:?}, priority {})", lock.name_any(), lock.who(), lock.spec.priority)
     };
-    let mut says = vec![format!(
+    let mut lines = vec![format!(
         "{} for the key.",
         if queue.len() == 1 { "1 lock waits".into() } else { format!("{} locks wait", queue.len()) }
     )];
-    says.extend(near.iter().take(10).map(place));
+    lines.extend(near.iter().take(10).map(place));
     let other: Vec<_> =
         far.iter().take(10).map(|lock| format!("dlock/{} ({})", lock.name_any(), lock_row::state(lock))).collect();
     if !other.is_empty() {
-        says.push(format!("Without a place: {}{}.", and(&other), if far.len() > 10 { " and others" } else { "" }));
+        lines.push(format!("Without a place: {}{}.", and(&other), if far.len() > 10 { " and others" } else { "" }));
     }
-    Some(Link { about: "queue", state: State::Fine, says, to_do: None })
+    Some(Link { about: "queue", state: State::Fine, lines, to_do: None })
 }
 
 #[cfg(test)]

@@ -23,20 +23,20 @@ pub enum QuorumState {
 }
 
 pub(super) fn quorum_link(answer: &QuorumState, now: MilliTime) -> Link {
-    let unknown = |text: String| Link { about: "quorum", state: State::Unknown, says: vec![text], to_do: None };
+    let unknown = |text: String| Link { about: "quorum", state: State::Unknown, lines: vec![text], to_do: None };
     match answer {
         QuorumState::Found(quorum) => of_quorum(quorum, now),
         QuorumState::Absent(name) => Link {
             about: "quorum",
             state: State::Stops,
-            says: vec![format!("RedisQuorum {name} does not exist.")],
+            lines: vec![format!("RedisQuorum {name} does not exist.")],
             to_do: Some(format!("Create RedisQuorum {name}, or create the lock again with another quorumRef.")),
         },
         QuorumState::Hidden(name) => unknown(format!("You cannot read RedisQuorum {name}.")),
         QuorumState::Defaults(names) if names.is_empty() => Link {
             about: "quorum",
             state: State::Stops,
-            says: vec!["The lock names no RedisQuorum, and none is marked as the default.".into()],
+            lines: vec!["The lock names no RedisQuorum, and none is marked as the default.".into()],
             to_do: Some("Set defaultQuorum in the chart's values, or create the lock again with a quorumRef.".into()),
         },
         QuorumState::Defaults(names) => unknown(format!(
@@ -64,28 +64,28 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
         return Link {
             about: "quorum",
             state,
-            says: vec![format!("RedisQuorum {name} has no members yet: {message}.")],
+            lines: vec![format!("RedisQuorum {name} has no members yet: {message}.")],
             to_do,
         };
     }
     let votes = if voting == 1 { "votes" } else { "vote" };
-    let mut says =
+    let mut lines =
         vec![format!("RedisQuorum {name}: {voting} of {} {votes}, and {needed} are needed.", count(members, "member"))];
-    says.extend(status.members.iter().filter(|member| !member.votes()).map(|member| member_text(member, now)));
+    lines.extend(status.members.iter().filter(|member| !member.votes()).map(|member| member_text(member, now)));
     if !status.former_voters.is_empty() {
-        says.push("The member list is changing: a majority of the former list is needed, too.".into());
+        lines.push("The member list is changing: a majority of the former list is needed, too.".into());
     }
     let (state, to_do) = match ready {
         _ if voting >= needed && !is_false(&status.conditions, QuorumCondition::QuorumAvailable) => (State::Fine, None),
         Some(ready) if ready.status != "True" => {
             let advice = advice::of_quorum(ready);
-            let state = if advice.by_itself.is_some() { State::Waits } else { State::Stops };
-            says.push(format!("The operator reports: {}.", trim(&ready.message)));
+            let state = if advice.automatic.is_some() { State::Waits } else { State::Stops };
+            lines.push(format!("The operator reports: {}.", trim(&ready.message)));
             (state, advice.to_do)
         }
         _ => (State::Waits, None),
     };
-    Link { about: "quorum", state, says, to_do }
+    Link { about: "quorum", state, lines, to_do }
 }
 
 /// A sentence about a member that does not vote: the reason, or the time of its next vote.

@@ -20,9 +20,12 @@ fn a_lock_that_is_held_says_by_whom_and_who_waits() {
     let held = explained(&all, &[], &found(["Admitted"; 3]));
     assert!(held.held);
     assert_eq!(held.summary, "shop/reindex is held by \"a\" with token 42, at least until 12:00:08 UTC (in 8.2s).");
-    assert_eq!(link(&held, "quorum").says, ["RedisQuorum redlock-system/main: 3 of 3 members vote, and 2 are needed."]);
     assert_eq!(
-        link(&held, "queue").says,
+        link(&held, "quorum").lines,
+        ["RedisQuorum redlock-system/main: 3 of 3 members vote, and 2 are needed."]
+    );
+    assert_eq!(
+        link(&held, "queue").lines,
         ["2 locks wait for the key.", "1. dlock/b (\"b\", priority 0)", "Without a place: dlock/c (Queued)."]
     );
     assert!(held.links.iter().all(|link| link.state == State::Fine));
@@ -36,7 +39,7 @@ fn a_claim_that_waits_says_for_whom() {
     assert_eq!(waits.summary, "shop/reindex is not held by dlock/b: \"a\" has the key.");
     let claim = link(&waits, "claim");
     assert_eq!(
-        claim.says,
+        claim.lines,
         [
             "dlock/b is not held (Queued): a has the key.",
             "Automatic: the lock gets its turn.",
@@ -51,7 +54,7 @@ fn a_quorum_without_a_majority_names_members_that_are_out() {
     let lock = waiting("b", "NoQuorum", "no majority answered", Some(1));
     let stuck = explained(&[lock], &[], &found(["Admitted", "Unreachable", "Fenced"]));
     assert_eq!(
-        link(&stuck, "quorum").says,
+        link(&stuck, "quorum").lines,
         [
             "RedisQuorum redlock-system/main: 1 of 3 members votes, and 2 are needed.",
             "Member main-1 is Unreachable: does not answer.",
@@ -64,7 +67,7 @@ fn a_quorum_without_a_majority_names_members_that_are_out() {
     // One member without a vote does not stop a lock.
     let one_out = explained(&[held("a")], &[], &found(["Admitted", "Admitted", "Fenced"]));
     assert_eq!(link(&one_out, "quorum").state, State::Fine);
-    assert_eq!(link(&one_out, "quorum").says.len(), 2);
+    assert_eq!(link(&one_out, "quorum").lines.len(), 2);
 }
 
 #[test]
@@ -74,7 +77,7 @@ fn reasons_that_stop_come_before_reasons_that_wait() {
         {type: Held, status: 'False', reason: NotAccepted, message: 'see Accepted', lastTransitionTime: 2026-01-01T11:00:00Z}]}}";
     let refused = explained(&[lock("b", refused)], &[], &found(["Admitted", "Admitted", "Fenced"]));
     assert_eq!(
-        link(&refused, "accepted").says,
+        link(&refused, "accepted").lines,
         ["The operator cannot serve the lock (TTLTooLong): ttl 1h is longer than maxTTL 30s."]
     );
     assert_eq!(refused.to_do(), Some("Set a shorter ttl or lockDelay."));
@@ -93,7 +96,7 @@ fn a_held_lock_that_is_served_with_a_fault_names_it() {
     assert!(lock_row::is_troubled(&refused, now()), "redlock doctor names it");
     let explained = explained(&[refused], &[], &found(["Admitted", "Admitted", "Admitted"]));
     assert_eq!(
-        link(&explained, "accepted").says[0],
+        link(&explained, "accepted").lines[0],
         "The operator serves the lock with a fault (LabelRefused): labels of pods are final."
     );
     assert!(explained.to_do().is_some_and(|text| text.contains("policy")));
@@ -108,21 +111,21 @@ fn an_election_whose_leaders_fail_their_check_is_in_trouble() {
     let failing = lock("b", failing);
     assert!(lock_row::is_troubled(&failing, now()), "redlock doctor names it");
     let explained = explained(&[failing], &[], &found(["Admitted", "Admitted", "Admitted"]));
-    let says = &link(&explained, "accepted").says[0];
-    assert_eq!(says, "The operator serves the lock with a fault (HolderUnhealthy): each of the last 3 holds.");
+    let lines = &link(&explained, "accepted").lines[0];
+    assert_eq!(lines, "The operator serves the lock with a fault (HolderUnhealthy): each of the last 3 holds.");
 }
 
 #[test]
 fn a_lock_that_no_operator_has_looked_at_says_so() {
     let new = explained(&[lock("b", "{spec: {key: reindex}}")], &[], &QuorumState::Unknown);
-    assert_eq!(link(&new, "operator").says, ["The operator has not reconciled DistributedLock b yet."]);
+    assert_eq!(link(&new, "operator").lines, ["The operator has not reconciled DistributedLock b yet."]);
     assert_eq!(link(&new, "quorum").state, State::Unknown);
     assert!(new.to_do().is_some_and(|text| text.contains("redlock doctor")));
     let mut changed = held("a");
     changed.metadata.generation = Some(2);
     let changed = explained(&[changed], &[], &QuorumState::Hidden("x/y".into()));
-    assert!(link(&changed, "operator").says[0].contains("newest version"));
-    assert_eq!(link(&changed, "quorum").says[0], "You cannot read RedisQuorum x/y.");
+    assert!(link(&changed, "operator").lines[0].contains("newest version"));
+    assert_eq!(link(&changed, "quorum").lines[0], "You cannot read RedisQuorum x/y.");
 }
 
 #[test]
@@ -134,13 +137,13 @@ fn a_quorum_that_does_not_exist_or_is_new_stops_the_lock() {
         (State::Stops, link(&absent, "quorum").to_do.as_deref())
     );
     let unmarked = explained(&[lock()], &[], &QuorumState::Defaults(Vec::new()));
-    assert!(link(&unmarked, "quorum").says[0].contains("none is marked as the default"));
+    assert!(link(&unmarked, "quorum").lines[0].contains("none is marked as the default"));
     let two = explained(&[lock()], &[], &QuorumState::Defaults(vec!["a/q".into(), "b/q".into()]));
-    assert!(link(&two, "quorum").says[0].ends_with("These are marked as a default: a/q and b/q."));
+    assert!(link(&two, "quorum").lines[0].ends_with("These are marked as a default: a/q and b/q."));
     let mut new = quorum(["Starting"; 3]);
     new.status = crate::cluster::objects::QuorumObjectStatus::default();
     let new = of_quorum(&new, now());
-    assert_eq!(new.says, ["RedisQuorum redlock-system/main has no members yet: the operator has not reconciled it."]);
+    assert_eq!(new.lines, ["RedisQuorum redlock-system/main has no members yet: the operator has not reconciled it."]);
 }
 
 #[test]
@@ -151,9 +154,9 @@ fn an_end_says_when_the_lock_is_free() {
         "until": "2026-01-01T12:00:08.000Z", "message": "asked."}))
         .ok();
     let ending = explained(&[ending], &[], &found(["Admitted"; 3]));
-    let says = &link(&ending, "holder").says;
-    assert_eq!(says[1], "The operator no longer renews it (SteppedDown): asked.");
-    assert_eq!(says[2], "The lock is free at 12:00:08 UTC (in 8.0s) at the latest.");
+    let lines = &link(&ending, "holder").lines;
+    assert_eq!(lines[1], "The operator no longer renews it (SteppedDown): asked.");
+    assert_eq!(lines[2], "The lock is free at 12:00:08 UTC (in 8.0s) at the latest.");
     let ended = explained(&[], &[], &QuorumState::Unknown);
     assert_eq!(ended.summary, "shop/reindex is not held: every claim on it has ended.");
 }
@@ -180,7 +183,7 @@ fn a_finished_lock_begins_with_how_it_ended() {
     let third = finished("third", "WaitTimeout", "waited for 1m");
     let ended = explain("dlock/third", &[third], &[held("a")], &found(["Admitted"; 3]), now());
     assert_eq!(ended.summary, "dlock/third ended with reason WaitTimeout. \"a\" has the key now.");
-    assert_eq!(ended.links[0].says, ["dlock/third ended at 11:58:00 UTC (2m00s ago) (WaitTimeout): waited for 1m."]);
+    assert_eq!(ended.links[0].lines, ["dlock/third ended at 11:58:00 UTC (2m00s ago) (WaitTimeout): waited for 1m."]);
     assert_eq!(ended.to_do(), Some("Create another claim."));
     let broken = explained(
         &[finished("x", "Broken", "ann broke it"), finished("y", "Released", "")],
@@ -188,7 +191,7 @@ fn a_finished_lock_begins_with_how_it_ended() {
         &QuorumState::Unknown,
     );
     assert_eq!(broken.summary, "shop/reindex is not held: every claim on it has ended.");
-    assert!(broken.links[0].says[0].contains("(Broken): ann broke it."), "{broken:#?}");
+    assert!(broken.links[0].lines[0].contains("(Broken): ann broke it."), "{broken:#?}");
     assert!(broken.to_do().is_some());
     let released = explained(&[finished("y", "Released", "")], &[held("a")], &found(["Admitted"; 3]));
     assert_eq!((released.links[0].state, released.to_do()), (State::Fine, None));
@@ -217,7 +220,7 @@ fn a_lock_that_min_hold_keeps_has_its_message() {
     let condition = kept.status.conditions.iter_mut().find(|condition| condition.type_ == "Held").unwrap();
     condition.message = message.into();
     let kept = explained(&[kept], &[], &found(["Admitted"; 3]));
-    assert_eq!(link(&kept, "holder").says.last(), Some(&format!("{message}.")));
+    assert_eq!(link(&kept, "holder").lines.last(), Some(&format!("{message}.")));
     assert!(kept.text(Paint::PLAIN, false).ends_with("redlock break --force.\n"), "{kept:#?}");
     let usual = explained(&[held("a")], &[], &found(["Admitted"; 3]));
     assert!(usual.text(Paint::PLAIN, false).ends_with("\nThere is nothing to do.\n"), "{usual:#?}");
