@@ -1,4 +1,4 @@
-//! The operator's own HTTP face: is it alive, is it ready, and what has it counted?
+//! The operator's HTTP server: liveness, readiness and metrics.
 
 mod limits;
 

@@ -28,7 +28,7 @@ use anyhow::{Context as _, bail};
 use election::{Election, Follower};
 use futures::FutureExt as _;
 use hooks::HookArgs;
-use http::{Face, router};
+use http::{HttpState, router};
 use lock::Order;
 use state::AgentState;
 use task::Task;
@@ -217,8 +217,8 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
         Follower::new(task.agent(), election, args.cluster.clone(), members, args.skew.get()).run().boxed()
     });
     let ended = CancellationToken::new();
-    let face = Face { agent: task.agent(), options: Arc::new(template), checks_host: true };
-    let mut servers = listen(args, &face, &ended).await?;
+    let http = HttpState { agent: task.agent(), options: Arc::new(template), checks_host: true };
+    let mut servers = listen(args, &http, &ended).await?;
     tokio::select! {
         // The servers answer requests until the last promise has expired.
         stopped = tokio::spawn(task.run(signals, election)) => stopped.context("the task of the agent has failed")?,
@@ -233,10 +233,10 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn listen(args: &AgentArgs, face: &Face, ended: &CancellationToken) -> anyhow::Result<JoinSet<()>> {
+async fn listen(args: &AgentArgs, http: &HttpState, ended: &CancellationToken) -> anyhow::Result<JoinSet<()>> {
     let mut servers = JoinSet::new();
     for place in args.places() {
-        let app = |checks_host| router(Face { checks_host, ..face.clone() });
+        let app = |checks_host| router(HttpState { checks_host, ..http.clone() });
         let (listener, place, app) = match &place {
             Place::Loopback(address) => {
                 let listener = match TcpListener::bind(address).await {
@@ -253,7 +253,7 @@ async fn listen(args: &AgentArgs, face: &Face, ended: &CancellationToken) -> any
                 (Listener::Unix(listener), place.to_string(), app(false))
             }
         };
-        console::report(format_args!("lock {}: the agent listens on {place}", face.options.lock));
+        console::report(format_args!("lock {}: the agent listens on {place}", http.options.lock));
         servers.spawn(listener.serve(app, ended.clone()));
     }
     Ok(servers)
@@ -299,12 +299,12 @@ mod tests {
     }
 
     /// An agent whose election sends no reports. It runs until the runtime ends.
-    pub(in crate::agent) fn face() -> Face {
+    pub(in crate::agent) fn http_state() -> HttpState {
         let order = Order { args: template(), request: None, is_unattended: false, least: Duration::ZERO };
         let task = Task::new(AgentState::new(order, true, false, LEAST_PATIENCE), None, HookArgs::default());
-        let face = Face { agent: task.agent(), options: Arc::new(template()), checks_host: true };
+        let http = HttpState { agent: task.agent(), options: Arc::new(template()), checks_host: true };
         tokio::spawn(task.run(Signals::of_one_wait().1, None));
-        face
+        http
     }
 
     #[test]

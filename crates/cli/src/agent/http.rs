@@ -1,4 +1,4 @@
-//! The agent's HTTP: each request becomes a question to the task, and its answer a response.
+//! The agent's HTTP server. Each handler sends a query to the task, and makes a response of the task's answer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const MARGIN: Duration = Duration::from_secs(15);
 
 /// The state of the handlers.
 #[derive(Clone)]
-pub(super) struct Face {
+pub(super) struct HttpState {
     pub(super) agent: Agent,
     /// The options of the agent, with the lock of /leader.
     pub(super) options: Arc<LockArgs>,
@@ -47,7 +47,7 @@ pub(super) struct Face {
 type Result<T = Reply> = std::result::Result<T, Refusal>;
 
 /// All endpoints of /openapi.json. The router adds HEAD and the header `Allow`.
-pub(super) fn router(face: Face) -> Router {
+pub(super) fn router(http: HttpState) -> Router {
     Router::new()
         .route("/", get(name))
         .route("/healthz", get(|| async { typed("text/plain; charset=utf-8", Body::from("ok\n")) }))
@@ -62,26 +62,26 @@ pub(super) fn router(face: Face) -> Router {
         .route("/locks/{lock}/release", post(release))
         .fallback(|| async { no_path() })
         .method_not_allowed_fallback(|| async { no_method() })
-        .layer(from_fn_with_state(face.clone(), guarded))
-        .with_state(face)
+        .layer(from_fn_with_state(http.clone(), guarded))
+        .with_state(http)
 }
 
 /// The lock in a path.
 struct Lock(LockName);
 
-impl FromRequestParts<Face> for Lock {
+impl FromRequestParts<HttpState> for Lock {
     type Rejection = Reply;
 
-    async fn from_request_parts(parts: &mut Parts, face: &Face) -> std::result::Result<Self, Reply> {
-        let named = Path::<String>::from_request_parts(parts, face).await.ok();
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> std::result::Result<Self, Reply> {
+        let named = Path::<String>::from_request_parts(parts, http).await.ok();
         named.and_then(|Path(lock)| lock.parse().ok()).map(Self).ok_or_else(no_lock)
     }
 }
 
-impl FromRequestParts<Face> for Query {
+impl FromRequestParts<HttpState> for Query {
     type Rejection = Reply;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Face) -> std::result::Result<Self, Reply> {
+    async fn from_request_parts(parts: &mut Parts, _: &HttpState) -> std::result::Result<Self, Reply> {
         Self::of(parts.uri.query()).map_err(|detail| Reply::problem(StatusCode::BAD_REQUEST, "BadParameter", &detail))
     }
 }
@@ -99,16 +99,16 @@ impl IntoResponse for Refusal {
 }
 
 /// Refuses a request that a page in a browser or a remote program possibly caused.
-async fn guarded(State(face): State<Face>, request: Request, next: Next) -> Response {
-    match refused(&face, &request) {
+async fn guarded(State(http): State<HttpState>, request: Request, next: Next) -> Response {
+    match refused(&http, &request) {
         Some(reply) => reply.response(),
         None => next.run(request).await,
     }
 }
 
-fn refused(face: &Face, request: &Request) -> Option<Reply> {
+fn refused(http: &HttpState, request: &Request) -> Option<Reply> {
     let text = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    if face.checks_host && !is_loopback(text(HOST.as_str())) {
+    if http.checks_host && !is_loopback(text(HOST.as_str())) {
         let detail = "The agent answers requests to localhost, 127.0.0.1 and [::1] only.";
         return Some(Reply::problem(StatusCode::MISDIRECTED_REQUEST, "NotLoopback", detail));
     }
@@ -126,7 +126,7 @@ fn typed(kind: &'static str, body: Body) -> Response {
     response
 }
 
-impl Face {
+impl HttpState {
     /// The lock that every instance wants.
     fn elected(&self) -> String {
         self.options.lock.to_string()
@@ -160,78 +160,78 @@ impl Face {
 }
 
 /// Answers in the format of leader-elector. The name is empty unless a holder certainly leads.
-async fn name(State(face): State<Face>) -> Result {
-    let name = face.agent.ask(|state, now| state.leader(now)).await?;
+async fn name(State(http): State<HttpState>) -> Result {
+    let name = http.agent.ask(|state, now| state.leader(now)).await?;
     let at = jiff::Timestamp::from_millisecond(SystemClock.wall().0).unwrap_or_default();
     Ok(Reply::ok(json!({"name": name.unwrap_or_default(), "last_update": format!("{at:.3}")})))
 }
 
-async fn register(State(face): State<Face>, query: Query) -> Result {
+async fn register(State(http): State<HttpState>, query: Query) -> Result {
     let id = format!("{:032x}", rand::random::<u128>());
-    let body = json!({"instance": id, "lock": face.elected()});
-    face.agent.ask(move |state, now| state.register(id, query.if_none, now)).await??;
+    let body = json!({"instance": id, "lock": http.elected()});
+    http.agent.ask(move |state, now| state.register(id, query.if_none, now)).await??;
     Ok(Reply { status: StatusCode::CREATED, body })
 }
 
 /// Unregisters an ended instance, and releases all its locks.
-async fn unregister(State(face): State<Face>, query: Query) -> Result {
-    face.agent.ask(move |state, now| state.unregister(query.instance.as_deref(), now)).await??;
+async fn unregister(State(http): State<HttpState>, query: Query) -> Result {
+    http.agent.ask(move |state, now| state.unregister(query.instance.as_deref(), now)).await??;
     Ok(Reply::ok(json!({"unregistered": true})))
 }
 
 /// Answers whether the instance leads. With `wait` it waits until the instance leads.
-async fn leader(State(face): State<Face>, query: Query) -> Result {
+async fn leader(State(http): State<HttpState>, query: Query) -> Result {
     let is_final = |answer: &Answer, _| {
         matches!(answer, Answer::Leads { .. } | Answer::No(Refusal::NotRegistered | Refusal::NotServed))
     };
-    let answer = face.wait(&face.elected(), &query, query.wait.unwrap_or_default(), is_final).await?;
-    Ok(of_answer(&face.elected(), answer, now()))
+    let answer = http.wait(&http.elected(), &query, query.wait.unwrap_or_default(), is_final).await?;
+    Ok(of_answer(&http.elected(), answer, now()))
 }
 
-async fn one_lock(State(face): State<Face>, lock: Lock, query: Query) -> Result {
+async fn one_lock(State(http): State<HttpState>, lock: Lock, query: Query) -> Result {
     let lock = lock.0.to_string();
-    match (face.wait(&lock, &query, Duration::ZERO, |_, _| true).await?, query.token) {
+    match (http.wait(&lock, &query, Duration::ZERO, |_, _| true).await?, query.token) {
         (Answer::Leads { token: held, .. }, Some(token)) if held != token => Err(Refusal::OtherToken { token }),
         (answer, _) => Ok(of_answer(&lock, answer, now())),
     }
 }
 
 /// Takes a lock for the instance, and waits for it for the time in the request.
-async fn acquire(State(face): State<Face>, Lock(name): Lock, query: Query) -> Result {
-    if let Some(Err(error)) = query.ttl.map(|ttl| expected_source(&face.options).refuse_short_ttl(ttl)) {
+async fn acquire(State(http): State<HttpState>, Lock(name): Lock, query: Query) -> Result {
+    if let Some(Err(error)) = query.ttl.map(|ttl| expected_source(&http.options).refuse_short_ttl(ttl)) {
         return Ok(Reply::problem(StatusCode::BAD_REQUEST, "BadParameter", &error.to_string()));
     }
     let lock = name.to_string();
-    let order = query.order(&face.options, name);
-    let (agent, waits_for, instance) = (face.agent.clone(), lock.clone(), query.instance.clone());
-    let acquiring = face
+    let order = query.order(&http.options, name);
+    let (agent, waits_for, instance) = (http.agent.clone(), lock.clone(), query.instance.clone());
+    let acquiring = http
         .agent
         .ask(move |state, now| state.acquire(instance.as_deref(), order, now).map(|()| agent.waiter(waits_for)));
     let mut waiter = acquiring.await??;
     let is_final = |answer: &Answer, is_wanted: bool| matches!(answer, Answer::Leads { .. }) || !is_wanted;
-    let answer = face.wait(&lock, &query, query.wait.unwrap_or_default() + MARGIN, is_final).await?;
+    let answer = http.wait(&lock, &query, query.wait.unwrap_or_default() + MARGIN, is_final).await?;
     let reply = of_answer(&lock, answer, now());
     waiter.is_held = reply.status.is_success();
     Ok(reply)
 }
 
 /// Releases a lock that the instance no longer uses.
-async fn release(State(face): State<Face>, lock: Lock, query: Query) -> Result {
+async fn release(State(http): State<HttpState>, lock: Lock, query: Query) -> Result {
     let lock = lock.0.to_string();
     let Some(token) = query.token else {
         let detail = "Give the fencing token of the hold: ?token=<token>.";
         return Ok(Reply::problem(StatusCode::BAD_REQUEST, "NoToken", detail));
     };
     let body = json!({"lock": lock, "fencingToken": token, "released": true});
-    face.agent.ask(move |state, now| state.release(&lock, query.instance.as_deref(), token, now)).await??;
+    http.agent.ask(move |state, now| state.release(&lock, query.instance.as_deref(), token, now)).await??;
     Ok(Reply::ok(body))
 }
 
 /// Sends server-sent events: one at each change, and at least one in each [`REPEAT`].
-async fn watch(State(face): State<Face>, query: Query) -> Response {
-    let events = stream::unfold((face, query, None), |(mut face, query, mut last)| async move {
-        let event = next_event(&mut face, &query, &mut last).await?;
-        Some((Ok::<_, Infallible>(event), (face, query, last)))
+async fn watch(State(http): State<HttpState>, query: Query) -> Response {
+    let events = stream::unfold((http, query, None), |(mut http, query, mut last)| async move {
+        let event = next_event(&mut http, &query, &mut last).await?;
+        Some((Ok::<_, Infallible>(event), (http, query, last)))
     });
     typed("text/event-stream", Body::from_stream(Box::pin(events)))
 }
@@ -239,10 +239,10 @@ async fn watch(State(face): State<Face>, query: Query) -> Response {
 /// Waits for the next event. Returns `None` when the agent is stopped.
 ///
 /// `last` is the answer of the last event, and its time.
-async fn next_event(face: &mut Face, query: &Query, last: &mut Option<(Answer, Boottime)>) -> Option<String> {
-    let elected = face.elected();
-    while !face.agent.is_stopping() {
-        let answer = face.wait(&elected, query, Duration::ZERO, |_, _| true).await.ok()?;
+async fn next_event(http: &mut HttpState, query: &Query, last: &mut Option<(Answer, Boottime)>) -> Option<String> {
+    let elected = http.elected();
+    while !http.agent.is_stopping() {
+        let answer = http.wait(&elected, query, Duration::ZERO, |_, _| true).await.ok()?;
         let is_due = last.as_ref().is_none_or(|(last, at)| *last != answer || now().since(*at) >= REPEAT);
         if is_due {
             let retry = if last.is_none() { "retry: 1000\n" } else { "" };
@@ -254,7 +254,7 @@ async fn next_event(face: &mut Face, query: &Query, last: &mut Option<(Answer, B
             };
             return Some(format!("{retry}event: {kind}\ndata: {}\n\n", of_answer(&elected, answer, now()).body));
         }
-        face.agent.changed().await;
+        http.agent.changed().await;
     }
     None
 }
@@ -267,11 +267,11 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::agent::tests::face;
+    use crate::agent::tests::http_state;
 
     async fn asked(method: &str, path: &str) -> Response {
         let request = Request::builder().method(method).uri(path).header("host", "localhost").header("x-redlock", "1");
-        router(face()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+        router(http_state()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
 
     async fn reason(method: &str, path: &str) -> (u16, String) {

@@ -66,7 +66,7 @@ pub(super) enum Refusal {
 #[derive(Debug)]
 pub(super) struct Leadership {
     status: Status,
-    /// The largest token that this agent knows.
+    /// The largest token that was reported to this agent.
     largest_token: i64,
     /// Tokens up to this one do not belong to the served instance.
     floor: i64,

@@ -66,10 +66,10 @@ enum Phase {
 pub(super) struct Lock {
     pub(super) leadership: Leadership,
     pub(super) order: Order,
-    /// An instance wants the lock.
-    pub(super) is_ordered: bool,
-    /// Every instance that registers wants it.
-    pub(super) is_standing: bool,
+    /// The served instance requests the lock. A release, a lost hold or the end of its requests ends that.
+    pub(super) is_requested: bool,
+    /// The lock of the agent itself, which every instance requests by its registration.
+    pub(super) is_permanent: bool,
     /// Number of requests that wait for the lock.
     waiting: usize,
     /// One of the requests got the answer that the lock is held.
@@ -78,20 +78,20 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    pub(super) fn new(order: Order, is_standing: bool) -> Self {
+    pub(super) fn new(order: Order, is_permanent: bool) -> Self {
         let phase = Phase::Idle { retry_at: Boottime::default() };
         let leadership = Leadership::new();
-        let (is_ordered, is_confirmed) = (false, false);
-        Self { leadership, order, is_ordered, is_standing, waiting: 0, is_confirmed, phase }
+        let (is_requested, is_confirmed) = (false, false);
+        Self { leadership, order, is_requested, is_permanent, waiting: 0, is_confirmed, phase }
     }
 
     /// Adds a request that waits for the lock. Returns whether it is the first one, or a repetition.
     pub(super) fn request(&mut self, order: Order) -> bool {
-        if !self.is_ordered {
-            if !self.is_standing {
+        if !self.is_requested {
+            if !self.is_permanent {
                 self.order = order;
             }
-            (self.is_ordered, self.is_confirmed) = (true, false);
+            (self.is_requested, self.is_confirmed) = (true, false);
         } else if order.request.is_none() || order.request != self.order.request {
             return false;
         }
@@ -103,20 +103,20 @@ impl Lock {
     pub(super) fn request_ended(&mut self, is_held: bool) {
         self.waiting = self.waiting.saturating_sub(1);
         self.is_confirmed |= is_held;
-        self.is_ordered &= self.waiting > 0 || self.is_confirmed;
+        self.is_requested &= self.waiting > 0 || self.is_confirmed;
     }
 
     /// Whether the lock is wanted, by a present instance or for an unattended hold.
     pub(super) fn is_wanted(&self, is_present: bool) -> bool {
-        self.is_ordered && (is_present || self.order.is_unattended)
+        self.is_requested && (is_present || self.order.is_unattended)
     }
 
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle { .. })
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.is_idle() && !self.is_ordered && !self.is_standing && self.waiting == 0
+    pub(super) fn can_be_removed(&self) -> bool {
+        self.is_idle() && !self.is_requested && !self.is_permanent && self.waiting == 0
     }
 
     /// Handles the report that the attempt acquired or renewed the lock.
@@ -131,7 +131,7 @@ impl Lock {
 
     /// Handles the report that the attempt failed. The reason is already in the state.
     pub(super) fn failed(&mut self, now: Boottime) {
-        self.is_ordered &= self.is_standing;
+        self.is_requested &= self.is_permanent;
         self.phase = Phase::Idle { retry_at: now + PAUSE };
     }
 
@@ -155,7 +155,7 @@ impl Lock {
             }
             Phase::Held { token, since } => {
                 let why = self.end(is_wanted, since, now)?;
-                self.is_ordered &= self.is_standing;
+                self.is_requested &= self.is_permanent;
                 self.phase = Phase::Ending { not_before: since + self.order.least };
                 Some(Action::Log { lock, line: format!("token {token} is given back: {why}") })
             }

@@ -70,7 +70,7 @@ impl AgentState {
         self.instance = Some(Instance { id, last_request: now });
         for lock in self.locks.values_mut() {
             lock.leadership.register();
-            lock.is_ordered = lock.is_standing;
+            lock.is_requested = lock.is_permanent;
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl AgentState {
         self.instance = None;
         for lock in self.locks.values_mut() {
             lock.leadership.leave(now);
-            lock.is_ordered = false;
+            lock.is_requested = false;
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl AgentState {
     ) -> Result<(), Refusal> {
         self.authenticate(instance, now)?;
         let released = self.locks.get_mut(lock).and_then(|lock| lock.leadership.release(token, now).then_some(lock));
-        released.ok_or(Refusal::OtherToken { token })?.is_ordered = false;
+        released.ok_or(Refusal::OtherToken { token })?.is_requested = false;
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl AgentState {
             }
             self.is_changed |= lock.leadership.take_changed();
         }
-        self.locks.retain(|_, lock| !lock.is_over());
+        self.locks.retain(|_, lock| !lock.can_be_removed());
         actions.extend(self.signal(now));
         actions
     }

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use super::super::leadership::{Answer, Refusal};
-use super::super::tests::face;
+use super::super::tests::http_state;
 use super::*;
 use redlock_engine::time::{Clock as _, ClockOffset, UnixMicros};
 
@@ -13,7 +13,7 @@ async fn following() -> (Follower, Connection) {
 }
 
 async fn following_at(cluster: Cluster) -> (Follower, Connection) {
-    let agent = face().agent;
+    let agent = http_state().agent;
     let server_time = cluster.server_time();
     let at = now();
     let wall = UnixMicros(SystemClock.wall().0 * 1_000);
