@@ -6,8 +6,8 @@
 mod api_client;
 pub mod args;
 pub mod http;
+pub mod reachability;
 mod readiness;
-pub mod surroundings;
 pub mod telemetry;
 pub mod uninstall;
 mod unreadable;
@@ -28,7 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::args::OperatorArgs;
 use self::http::Health;
-use self::surroundings::ReplicaReachability;
+use self::reachability::ReplicaReachability;
 use crate::api::DistributedLock;
 use crate::lock::replica::hold_table::Holds;
 use crate::lock::replica::renewal::Renewal;
@@ -104,10 +104,10 @@ fn terminated() -> anyhow::Result<CancellationToken> {
     let signals = [tokio::signal::windows::ctrl_c()?];
     let terminated = CancellationToken::new();
     for mut signal in signals {
-        let tell = terminated.clone();
+        let token = terminated.clone();
         tokio::spawn(async move {
             signal.recv().await;
-            tell.cancel();
+            token.cancel();
         });
     }
     Ok(terminated)

@@ -190,7 +190,7 @@ impl UserRule {
     }
 
     /// Whether none of the user's passwords is among these hashes.
-    pub(super) fn knows_none_of(&self, hashes: &[String]) -> bool {
+    pub(super) fn has_none_of(&self, hashes: &[String]) -> bool {
         self.passwords.iter().all(|own| !hashes.contains(&own.0))
     }
 

@@ -54,7 +54,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 const RAISE_PERIOD: Duration = Duration::from_secs(10);
 
 /// The parts of a replica that its candidacy uses.
-pub trait Surroundings: Send + Sync {
+pub trait ReplicaState: Send + Sync {
     /// Whether this replica reaches each quorum that the operator serves.
     fn reachability(&self) -> Vec<QuorumReachability>;
     /// The API server's time.
@@ -126,37 +126,37 @@ impl Candidacy {
     }
 
     /// Takes and renews the Lease whenever it can, until `shutdown`. Then it releases the Lease.
-    pub async fn run(mut self, shutdown: CancellationToken, around: impl Surroundings) {
+    pub async fn run(mut self, shutdown: CancellationToken, replica: impl ReplicaState) {
         loop {
             self.end_if_overdue();
-            self.attempt_in_time(&around).await;
+            self.attempt_in_time(&replica).await;
             self.end_if_overdue();
-            let woken = self.pause(&shutdown, around.api_now()).await;
+            let woken = self.pause(&shutdown, replica.api_now()).await;
             // This comes first, because the process can have been stopped for a long time.
             self.end_if_overdue();
             match woken {
                 Woken::ByTime => {}
-                Woken::Outdated(epoch) => self.rise_above(epoch, around.api_now()),
+                Woken::Outdated(epoch) => self.rise_above(epoch, replica.api_now()),
                 Woken::Shutdown => break,
             }
         }
         if self.leading.is_some() {
             self.end_term("shutting down");
-            self.let_go(None).await;
+            self.release_lease(None).await;
         }
     }
 
     /// Makes one attempt, which does not last longer than the term.
-    async fn attempt_in_time(&mut self, around: &impl Surroundings) {
+    async fn attempt_in_time(&mut self, replica: &impl ReplicaState) {
         let limit = self.left().map_or(ATTEMPT_TIMEOUT, |left| left.min(ATTEMPT_TIMEOUT));
-        match timeout(limit, self.attempt(around)).await {
+        match timeout(limit, self.attempt(replica)).await {
             Ok(Ok(None)) => {}
             Ok(Ok(Some(quorum))) => {
                 tracing::info!(quorum, "releasing the Lease, because another replica perhaps reaches the quorum");
                 let now = self.clock.boottime();
                 self.aside_until = now + STAND_ASIDE;
                 self.end_term("it does not reach a quorum");
-                self.let_go(Some(self.memory.next(now, around.api_now()))).await;
+                self.release_lease(Some(self.memory.next(now, replica.api_now()))).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "lease request failed"),
             Err(_elapsed) => tracing::debug!("no answer from the API server about the lease"),

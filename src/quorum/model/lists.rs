@@ -97,8 +97,8 @@ impl Lists {
 
     /// Whether clients outside can use this member.
     ///
-    /// They know one list only, so they wait while two are in force.
-    pub fn lets_clients_in(&self, name: &str) -> bool {
+    /// Their Secrets have one list only, so they wait while two are in force.
+    pub fn admits_clients(&self, name: &str) -> bool {
         !self.is_joint() && self.voters.iter().any(|member| member == name)
     }
 

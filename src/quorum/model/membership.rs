@@ -25,9 +25,9 @@ use crate::time::Monotonic;
 ///
 /// Users of earlier epochs are closed on every process of the member that can run.
 pub fn users_since(quorum: &RedisQuorum, name: &str, lists: &Lists) -> i64 {
-    // Without a recorded epoch, users of the former list can be open.
-    let unknown = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
-    quorum.member(name).and_then(|member| member.epoch).unwrap_or(unknown)
+    // A member without a recorded epoch has no users of lists before the former one.
+    let earliest = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
+    quorum.member(name).and_then(|member| member.epoch).unwrap_or(earliest)
 }
 
 /// Whether no vote is possible under the previous epoch with this member.

@@ -59,7 +59,7 @@ pub enum Until {
     /// every member holds the keys of the held locks {locks}
     LocksComplete { locks: String },
     /// the StatefulSets of {members} are up to date
-    TemplatesKnown { members: String },
+    TemplatesObserved { members: String },
     /// the change of the member list has ended
     ChangeEnds,
     /// the update of the pods has ended

@@ -72,7 +72,7 @@ fn obstacle(input: &Input<'_>) -> Option<Until> {
     let unknown = names(input.members, |member| member.outdated.is_none());
     Until::of(&away, |members| Until::MembersVote { members })
         .or_else(|| input.changing.then_some(Until::ChangeEnds))
-        .or_else(|| Until::of(&unknown, |members| Until::TemplatesKnown { members }))
+        .or_else(|| Until::of(&unknown, |members| Until::TemplatesObserved { members }))
         .or_else(|| Until::of(input.incomplete_locks, |locks| Until::LocksComplete { locks }))
 }
 
@@ -91,7 +91,7 @@ fn obstacle_to_lost(input: &Input<'_>) -> Option<Until> {
     let away = names(input.members, |member| is_new(member) && member.standing != Standing::Admitted);
     let unknown = names(input.members, |member| is_new(member) && member.outdated.is_none());
     Until::of(&away, |members| Until::MembersVote { members })
-        .or_else(|| Until::of(&unknown, |members| Until::TemplatesKnown { members }))
+        .or_else(|| Until::of(&unknown, |members| Until::TemplatesObserved { members }))
 }
 
 /// The status message of an unfinished update.
@@ -184,7 +184,7 @@ mod tests {
     fn no_member_is_closed_while_a_template_is_unknown() {
         let mut members = three([OLD, NEW, NEW]);
         members[2].outdated = None;
-        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::TemplatesKnown { .. })));
+        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::TemplatesObserved { .. })));
         members[0].outdated = Some(false);
         assert_eq!(step(&members), RolloutStep::Nothing);
     }
@@ -252,7 +252,7 @@ mod tests {
         members[0].outdated = None;
         assert!(matches!(step(&members), RolloutStep::Wait(_, Until::MembersVote { members }) if members == "q-0"));
         members[0].standing = Standing::Admitted;
-        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::TemplatesKnown { .. })));
+        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::TemplatesObserved { .. })));
         // A member with an old pod on a disconnected node can stay away without limit.
         assert_eq!(step(&three([(true, Standing::Silent), LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait(..)));

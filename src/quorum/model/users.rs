@@ -46,7 +46,7 @@ impl Plan {
     /// These are the users of the operator, of the probe, and of clients that only read. The users of voting clients are included if
     /// only this list is in force.
     pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
-        let mut rules = self.rules(auth, member, self.lists.lets_clients_in(member));
+        let mut rules = self.rules(auth, member, self.lists.admits_clients(member));
         rules.push(UserRule::probe(&auth.probe_password(member)));
         rules
     }

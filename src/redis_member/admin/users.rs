@@ -50,7 +50,7 @@ impl AdminConnection {
         let states = self.states(users.iter().map(UserRule::name)).await?;
         let others = users.iter().zip(&states).filter(|(user, state)| {
             let Some(Value::Array(hashes)) = field(state, "passwords") else { return false };
-            user.knows_none_of(&hashes.iter().filter_map(wire::text).collect::<Vec<_>>())
+            user.has_none_of(&hashes.iter().filter_map(wire::text).collect::<Vec<_>>())
         });
         Ok(others.map(|(user, _)| user.name()).collect())
     }

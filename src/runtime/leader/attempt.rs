@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::hand_over::Record;
 use super::lease::{Verdict, evaluate, highest_epoch, next_epoch};
 use super::term::Term;
-use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings};
+use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, ReplicaState};
 use crate::time::{Boottime, UnixMillis};
 
 /// The delay before a replica that misses a quorum takes a Lease without a holder.
@@ -27,17 +27,17 @@ impl Candidacy {
     /// Makes one attempt.
     ///
     /// Returns the quorum because of which the leader must release the Lease, if there is one.
-    pub(super) async fn attempt(&mut self, around: &impl Surroundings) -> kube::Result<Option<String>> {
+    pub(super) async fn attempt(&mut self, replica: &impl ReplicaState) -> kube::Result<Option<String>> {
         let sent = self.clock.boottime();
         if sent < self.aside_until {
             return Ok(None);
         }
-        let api_now = around.api_now();
-        self.reach.observe(around.reachability(), sent);
+        let api_now = replica.api_now();
+        self.reach.observe(replica.reachability(), sent);
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             self.end_term("the lease is gone");
             self.highest = highest_epoch(self.highest, None);
-            self.take(None, sent, around).await?;
+            self.take(None, sent, replica).await?;
             return Ok(None);
         };
         let unchanged_since = self.observation.observe(&lease, self.clock.boottime());
@@ -50,11 +50,11 @@ impl Candidacy {
             Verdict::Wait => {
                 self.end_term("another replica took the lease");
                 self.follow(spec.holder_identity.unwrap_or_default());
-                self.tell_whether_there_is_an_epoch(true, around);
+                self.report_next_epoch(true, replica);
             }
             Verdict::Take => {
                 self.end_term("the lease was not ours all the time");
-                self.take(Some(lease), sent, around).await?;
+                self.take(Some(lease), sent, replica).await?;
             }
             Verdict::Renew => return self.renew(lease, sent, api_now).await,
         }
@@ -70,10 +70,10 @@ impl Candidacy {
     }
 
     /// Takes the Lease, and begins a term. A restarted process does not continue its earlier term.
-    async fn take(&mut self, current: Option<Lease>, sent: Boottime, around: &impl Surroundings) -> kube::Result<()> {
-        let api_now = around.api_now();
+    async fn take(&mut self, current: Option<Lease>, sent: Boottime, replica: &impl ReplicaState) -> kube::Result<()> {
+        let api_now = replica.api_now();
         let epoch = next_epoch(self.highest, api_now);
-        self.tell_whether_there_is_an_epoch(epoch.is_some(), around);
+        self.report_next_epoch(epoch.is_some(), replica);
         let Some(epoch) = epoch else { return Ok(()) };
         let exists = current.is_some();
         let mut lease = current.unwrap_or_default();
@@ -100,16 +100,17 @@ impl Candidacy {
         Ok(())
     }
 
-    fn tell_whether_there_is_an_epoch(&mut self, there_is: bool, around: &impl Surroundings) {
-        around.refuses_to_lead(!there_is);
-        if !there_is && !self.refuses {
+    /// Reports whether a next term can have an epoch, and logs the error once.
+    fn report_next_epoch(&mut self, exists: bool, replica: &impl ReplicaState) {
+        replica.refuses_to_lead(!exists);
+        if !exists && !self.refuses {
             tracing::error!(
                 lease = self.name,
                 "no replica can lead: leaseTransitions of the Lease is the largest number there is, and each term needs a larger one. \
                  Held locks are renewed, nothing is granted. Set it to 0: docs/security.md, \"The Lease\""
             );
         }
-        self.refuses = !there_is;
+        self.refuses = !exists;
     }
 
     /// Renews the Lease, or returns a quorum that this replica does not reach, for a hand-over.
@@ -142,13 +143,13 @@ impl Candidacy {
     }
 
     /// Releases the Lease, so that no replica has to wait until it expires.
-    pub(super) async fn let_go(&mut self, record: Option<Record>) {
-        if !matches!(timeout(ATTEMPT_TIMEOUT, self.try_to_let_go(record)).await, Ok(Ok(()))) {
-            tracing::info!("lease not let go, it expires");
+    pub(super) async fn release_lease(&mut self, record: Option<Record>) {
+        if !matches!(timeout(ATTEMPT_TIMEOUT, self.try_release_lease(record)).await, Ok(Ok(()))) {
+            tracing::info!("lease not released, it expires");
         }
     }
 
-    async fn try_to_let_go(&mut self, record: Option<Record>) -> kube::Result<()> {
+    async fn try_release_lease(&mut self, record: Option<Record>) -> kube::Result<()> {
         let mut lease = self.leases.get(&self.name).await?;
         let spec = lease.spec.get_or_insert_default();
         if spec.holder_identity.as_ref() != Some(&self.identity) {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The agent's answers about one hold.
-struct Heard {
+struct HoldAnswers {
     token: i64,
     /// The deadline of its work.
     deadline: Boottime,
@@ -27,9 +27,10 @@ struct Heard {
     other: Option<i64>,
 }
 
-impl Heard {
-    fn leads(&mut self, said: &Value) {
-        let (Some(token), Some(deadline)) = (said["fencingToken"].as_i64(), said["deadlineBoottimeMs"].as_u64()) else {
+impl HoldAnswers {
+    fn leads(&mut self, answer: &Value) {
+        let (Some(token), Some(deadline)) = (answer["fencingToken"].as_i64(), answer["deadlineBoottimeMs"].as_u64())
+        else {
             return;
         };
         if token == self.token {
@@ -41,34 +42,34 @@ impl Heard {
 }
 
 /// Sends requests until the agent has ended or the test ends.
-fn ask(agent: &Agent, instance: &str, heard: &Mutex<Option<Heard>>) {
+fn ask(agent: &Agent, instance: &str, answers: &Mutex<Option<HoldAnswers>>) {
     loop {
         let asked = now();
-        let said = agent.try_leader(instance);
-        let mut heard = heard.lock().unwrap();
-        let Some(heard) = heard.as_mut() else { return };
-        match said {
-            Some(said) if said.status == 200 => {
-                heard.leads(&said.body);
+        let answer = agent.try_leader(instance);
+        let mut answers = answers.lock().unwrap();
+        let Some(answers) = answers.as_mut() else { return };
+        match answer {
+            Some(answer) if answer.status == 200 => {
+                answers.leads(&answer.body);
                 // `validForMs`, added to the time before the request, is never later than the real deadline.
-                heard.deadline =
-                    heard.deadline.max(if said.token() == heard.token { said.end() } else { heard.deadline });
+                answers.deadline =
+                    answers.deadline.max(if answer.token() == answers.token { answer.end() } else { answers.deadline });
             }
-            _ => heard.refused = Some(asked),
+            _ => answers.refused = Some(asked),
         }
     }
 }
 
 /// Reads events until the agent closes the stream or has ended.
-fn listen(events: impl Iterator<Item = String>, heard: &Mutex<Option<Heard>>) {
+fn listen(events: impl Iterator<Item = String>, answers: &Mutex<Option<HoldAnswers>>) {
     let mut kind = String::new();
     for line in events {
-        let mut heard = heard.lock().unwrap();
-        let Some(heard) = heard.as_mut() else { return };
+        let mut answers = answers.lock().unwrap();
+        let Some(answers) = answers.as_mut() else { return };
         if let Some(event) = line.strip_prefix("event: ") {
             event.clone_into(&mut kind);
         } else if let Some(data) = line.strip_prefix("data: ").filter(|_| kind == "leader") {
-            heard.leads(&serde_json::from_str(data).unwrap());
+            answers.leads(&serde_json::from_str(data).unwrap());
         }
     }
 }
@@ -76,13 +77,13 @@ fn listen(events: impl Iterator<Item = String>, heard: &Mutex<Option<Heard>>) {
 /// Stops all requests at the end of the test, after success and failure.
 struct End<'a> {
     agent: &'a Agent,
-    heard: &'a Mutex<Option<Heard>>,
+    answers: &'a Mutex<Option<HoldAnswers>>,
 }
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        if let Ok(mut heard) = self.heard.lock() {
-            heard.take();
+        if let Ok(mut answers) = self.answers.lock() {
+            answers.take();
         }
         self.agent.signal("KILL");
     }
@@ -93,13 +94,13 @@ pub(super) fn lose(world: &World, kind: Kind, after: Duration) -> Result<Duratio
     let agent = world.agent();
     let instance = agent.register();
     let first = agent.until_leads(&instance);
-    let heard = Heard { token: first.token(), deadline: first.end(), refused: None, other: None };
-    let heard = Mutex::new(Some(heard));
+    let answers = HoldAnswers { token: first.token(), deadline: first.end(), refused: None, other: None };
+    let answers = Mutex::new(Some(answers));
     let events = agent.events(&format!("/watch?instance={instance}"));
     thread::scope(|scope| {
-        let _end = End { agent: &agent, heard: &heard };
-        scope.spawn(|| ask(&agent, &instance, &heard));
-        scope.spawn(|| listen(events, &heard));
+        let _end = End { agent: &agent, answers: &answers };
+        scope.spawn(|| ask(&agent, &instance, &answers));
+        scope.spawn(|| listen(events, &answers));
         thread::sleep(after);
         let mut hold = Hold::of(&world.servers);
         world.force(kind.fault, Some(&agent), &mut hold);
@@ -108,15 +109,15 @@ pub(super) fn lose(world: &World, kind: Kind, after: Duration) -> Result<Duratio
             agent.signal("CONT");
         }
         let over = now();
-        until("the application is told", || {
-            let heard = heard.lock().unwrap();
-            let heard = heard.as_ref().unwrap();
-            heard.other.is_some() || heard.refused.is_some_and(|asked| asked > over)
+        until("the application has the loss", || {
+            let answers = answers.lock().unwrap();
+            let answers = answers.as_ref().unwrap();
+            answers.other.is_some() || answers.refused.is_some_and(|asked| asked > over)
         });
-        let heard = heard.lock().unwrap().take().unwrap();
-        if let Some(token) = heard.other.filter(|token| *token < heard.token) {
-            return Err(format!("token {token} after {}", heard.token));
+        let answers = answers.lock().unwrap().take().unwrap();
+        if let Some(token) = answers.other.filter(|token| *token < answers.token) {
+            return Err(format!("token {token} after {}", answers.token));
         }
-        judge("an answer goes on", heard.deadline, hold.end())
+        judge("an answer goes on", answers.deadline, hold.end())
     })
 }

@@ -218,14 +218,14 @@ fn a_learner_has_no_vote_and_an_old_member_keeps_its_own() {
     let lists = world.lists();
     assert_eq!(lists.in_force().collect::<Vec<_>>(), [[name(0)]]);
     assert!(lists.is_learner(&name(1)) && !lists.counts(&name(1)) && lists.counts(&name(0)));
-    assert!(lists.lets_clients_in(&name(0)) && !lists.lets_clients_in(&name(1)));
+    assert!(lists.admits_clients(&name(0)) && !lists.admits_clients(&name(1)));
     world.admit_all();
     world.act_times(2);
     let lists = world.lists();
     assert_eq!(lists.in_force().map(<[String]>::len).collect::<Vec<_>>(), [3, 1]);
-    assert!((0..3).all(|index| lists.counts(&name(index)) && !lists.lets_clients_in(&name(index))));
+    assert!((0..3).all(|index| lists.counts(&name(index)) && !lists.admits_clients(&name(index))));
     world.run();
-    assert!((0..3).all(|index| world.lists().lets_clients_in(&name(index))));
+    assert!((0..3).all(|index| world.lists().admits_clients(&name(index))));
 }
 
 #[test]

@@ -39,8 +39,8 @@ impl MemberLink {
 const STILL_OPEN: &str = "users are still open";
 
 /// An error with this text, unless the member shows the result of an act.
-fn confirmed(is_shown: bool, failure: &str) -> Result<(), ActError> {
-    if is_shown { Ok(()) } else { Err(MemberError::Other(failure.to_owned()).into()) }
+fn confirmed(is_confirmed: bool, failure: &str) -> Result<(), ActError> {
+    if is_confirmed { Ok(()) } else { Err(MemberError::Other(failure.to_owned()).into()) }
 }
 
 impl AdminSession<'_> {

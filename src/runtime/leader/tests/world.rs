@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Candidacy, QuorumReachability, Surroundings, Term};
+use super::super::{Candidacy, QuorumReachability, ReplicaState, Term};
 use crate::time::{Clock, TokioClock, UnixMillis};
 
 pub(super) fn millis(millis: u64) -> Duration {
@@ -102,13 +102,13 @@ impl Server {
     }
 }
 
-struct Around {
+struct FixedState {
     refuses: Arc<AtomicBool>,
     reachability: Arc<Mutex<Vec<QuorumReachability>>>,
     clock: TokioClock,
 }
 
-impl Surroundings for Around {
+impl ReplicaState for FixedState {
     fn reachability(&self) -> Vec<QuorumReachability> {
         self.reachability.lock().unwrap().clone()
     }
@@ -138,8 +138,8 @@ impl Replica {
         let leases = Api::namespaced(client, "redlock-system");
         let candidacy = Candidacy::new(leases, "lease", name, Arc::new(clock));
         let leadership = candidacy.leadership();
-        let around = Around { refuses: Arc::clone(&refuses), reachability: Arc::clone(&reachability), clock };
-        tokio::spawn(candidacy.run(shutdown.clone(), around));
+        let replica = FixedState { refuses: Arc::clone(&refuses), reachability: Arc::clone(&reachability), clock };
+        tokio::spawn(candidacy.run(shutdown.clone(), replica));
         let replica = Self { leadership, way, reachability, refuses, shutdown };
         replica.set_reachable(reached);
         replica

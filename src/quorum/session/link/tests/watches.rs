@@ -91,7 +91,7 @@ impl Quorum {
     }
 
     /// Waits until every member has executed all earlier requests.
-    async fn heard(&self) {
+    async fn finish_requests(&self) {
         for link in &self.links {
             let asked = link.voter(1).unwrap().send(vec![Asked::Inspect { key: "k".into() }]);
             asked.await.unwrap();
@@ -140,7 +140,7 @@ async fn the_clock_check_prevents_two_holders_after_two_steps() {
         other => panic!("{other:?}"),
     };
     // A majority is enough for the grant. A key that reaches a member after its step would live longer there.
-    quorum.heard().await;
+    quorum.finish_requests().await;
     let step = i64::try_from(STEP.as_millis()).unwrap();
     quorum.shift(0, step);
     quorum.shift(1, step);
@@ -157,7 +157,7 @@ async fn the_clock_check_prevents_two_holders_after_two_steps() {
     }
     assert_eq!(quorum.clocks.step_of(&quorum.admitted[2]), None);
     // Without the check there are two holders. (The refused attempt has released its votes.)
-    quorum.heard().await;
+    quorum.finish_requests().await;
     let without = quorum.acquire("c", false).await;
     assert!(matches!(without, Acquire::Granted(_)), "without the check this must be granted: {without:?}");
     assert!(SystemClock.boottime() < first.valid_until, "the first holder's validity has ended, so this shows nothing");

@@ -1,4 +1,4 @@
-//! The quorums that this replica reaches, for the decision who leads.
+//! The quorums that this replica reaches, for the election of the leader.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::api::{MemberState, RedisQuorum};
 use crate::quorum::session::{QuorumSession, Sessions};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
-use crate::runtime::leader::{QuorumReachability, Surroundings, quorum_name};
+use crate::runtime::leader::{QuorumReachability, ReplicaState, quorum_name};
 use crate::time::UnixMillis;
 
-/// The quorums and the API server, as this replica reaches them.
+/// The reachability of the quorums from this replica, and its estimate of the API server's time.
 pub struct ReplicaReachability {
     /// Caches, and the API server's time.
     pub context: Context,
@@ -28,7 +28,7 @@ fn runs(quorum: &RedisQuorum) -> bool {
     running > members.len() / 2
 }
 
-impl Surroundings for ReplicaReachability {
+impl ReplicaState for ReplicaReachability {
     /// Omits quorums that are being deleted, because their members stop answering every replica.
     fn reachability(&self) -> Vec<QuorumReachability> {
         let is_ending = |quorum: &RedisQuorum| {
