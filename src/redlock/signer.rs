@@ -1,3 +1,5 @@
+//! Signs lock values with the quorum's key, and recognises signed values.
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 

@@ -1,3 +1,5 @@
+//! When a process that the client has not observed before can vote.
+
 use std::time::Duration;
 
 use crate::redlock::{Drift, rejoin_delay};

@@ -1,3 +1,5 @@
+//! The settings of a client, and their defaults.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

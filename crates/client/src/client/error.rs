@@ -1,3 +1,5 @@
+//! The errors of the client: no client, no lock, a lost lock, and undelivered releases.
+
 use std::time::Duration;
 
 use super::url::UrlError;

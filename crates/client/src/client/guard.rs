@@ -1,3 +1,5 @@
+//! A held lock that is renewed in the background and released on drop.
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;

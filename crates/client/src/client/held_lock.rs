@@ -1,3 +1,5 @@
+//! A held lock without renewal, whose parts a program can store.
+
 use crate::redlock::{FencingToken, LockKey, LockValue};
 
 /// A held lock without a guard.

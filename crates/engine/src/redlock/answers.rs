@@ -1,3 +1,5 @@
+//! The answers of members to commands, and the errors of members.
+
 use std::fmt;
 use std::ops::Deref;
 use std::pin::Pin;

@@ -1,3 +1,5 @@
+//! The random wait between two attempts.
+
 use std::time::Duration;
 
 /// The wait before the next attempt: `delay` moved by up to `jitter` to either side.

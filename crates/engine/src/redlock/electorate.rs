@@ -1,3 +1,5 @@
+//! The members that can vote at one moment, and the checks of their clocks and counters.
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The trait of a member, and the commands that members execute.
+
 use std::sync::Arc;
 use std::time::Duration;
 

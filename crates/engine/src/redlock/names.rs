@@ -1,3 +1,5 @@
+//! The names of keys, members and processes.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The requests to the engine, and the outcomes of its operations.
+
 use std::fmt;
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ struct State {
     waker: Option<Waker>,
     /// Answers of members that return futures.
     futures: Vec<(usize, BoxFuture<'static, Answer>)>,
-    /// No task of the members watches the deadline.
+    /// No I/O task watches the deadline, so the waiting task needs its own timer.
     is_unwatched: bool,
 }
 
@@ -45,7 +45,7 @@ impl State {
 
 /// Wakes the task that waits for a round, at its deadline.
 ///
-/// The task of the members has it.
+/// The members' I/O task holds it.
 #[derive(Clone)]
 pub struct Expiry(Weak<Shared>);
 
@@ -61,8 +61,10 @@ impl Expiry {
         self.wake_after(|_| {});
     }
 
-    /// Returns the deadline to the waiting task, because the caller will not call [`Expiry::wake`].
-    pub fn give_up(&self) {
+    /// Returns the deadline to the waiting task, because the members' I/O task has ended.
+    ///
+    /// The waiting task then uses its own timer.
+    pub fn return_deadline(&self) {
         self.wake_after(|state| state.is_unwatched = true);
     }
 
@@ -114,7 +116,7 @@ impl RoundAnswers {
         Expiry(Arc::downgrade(&self.0))
     }
 
-    /// Returns true if the task of the members has returned the deadline.
+    /// Returns true if the members' I/O task has returned the deadline.
     pub(crate) fn is_unwatched(&self) -> bool {
         self.state().is_unwatched
     }
@@ -286,7 +288,7 @@ mod interleavings {
         });
     }
 
-    /// The task of the members returns the deadlines during a wait.
+    /// The members' I/O task returns the deadlines during a wait.
     ///
     /// The waiting task wakes, and uses its own timer.
     #[test]
@@ -295,7 +297,7 @@ mod interleavings {
             let round = RoundAnswers::of(1, 1);
             let slot = round.slot(0);
             let expiry = round.expiry();
-            let task = thread::spawn(move || expiry.give_up());
+            let task = thread::spawn(move || expiry.return_deadline());
             block_on(std::future::poll_fn(|cx| {
                 // A round does the same: answers first, then the deadline.
                 assert!(round.poll_next(cx).is_pending());

@@ -1,3 +1,5 @@
+//! Pure: counts votes, and decides whether a majority of every list is reached or impossible.
+
 use std::sync::Arc;
 
 use super::electorate::{Layout, List, Processes};

@@ -1,3 +1,5 @@
+//! Pure: fencing tokens, and the numbers to which token counters are restored.
+
 use std::fmt;
 
 /// A fencing token: a later holder's is greater (docs/dev/algorithm.md).

@@ -1,3 +1,5 @@
+//! Pure: the drift of clocks, the validity of holds, and the rejoin delay.
+
 use std::time::Duration;
 
 use crate::time::Boottime;

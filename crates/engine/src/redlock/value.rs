@@ -1,3 +1,5 @@
+//! The value of a lock's key, and the nonce in it.
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Connects to a member by TCP, or by another implementation of the network.
+
 use std::io;
 use std::net::IpAddr;
 use std::net::SocketAddr;

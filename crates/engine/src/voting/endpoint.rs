@@ -1,3 +1,5 @@
+//! The address and the user of a member, and new connections to it.
+
 use std::fmt;
 use std::io;
 

@@ -1,3 +1,5 @@
+//! A Redis master as a voter.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Releases that a member has not confirmed, for its next connection.
+
 use std::collections::{HashSet, VecDeque};
 
 use crate::redlock::{Command, LockValue, MemberError};

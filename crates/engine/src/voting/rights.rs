@@ -1,3 +1,5 @@
+//! The permissions of a connection's Redis user, and the scripts that they allow.
+
 use super::guard::Guard;
 use super::scripts::{DIRECT, GUARDED, SCRIPTS, Scripts};
 

@@ -92,7 +92,7 @@ impl RoundTimers {
         state.is_stopped = true;
         let timers = std::mem::take(&mut state.timers);
         drop(state);
-        timers.iter().for_each(|RoundTimer(_, expiry)| expiry.give_up());
+        timers.iter().for_each(|RoundTimer(_, expiry)| expiry.return_deadline());
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use super::round_timers::RoundTimers;
 use crate::sync::{AtomicBool, AtomicU8, Mutex, locked};
 
-/// The task waits for a wake.
+/// The task sleeps until a wake.
 const ASLEEP: u8 = 0;
 /// The task checks its connections.
 const RUNNING: u8 = 1;
@@ -16,9 +16,9 @@ const AGAIN: u8 = 2;
 
 /// The wake state that callers, connections and the I/O task share.
 ///
-/// It is the waker of all that the task waits for. A wake during a check makes the task check once more. If the runtime
-/// got the wake, it would schedule the task again and wake another thread for it, at each answer that arrives a moment
-/// after the one before.
+/// The I/O task passes it as the waker to everything that it polls. A wake during a check sets [`AGAIN`], and the task
+/// checks once more. The runtime gets a wake only while the task sleeps. Otherwise each answer that arrives during a
+/// check would schedule the task again and wake another thread.
 #[derive(Default)]
 pub(super) struct TaskWaker {
     /// True if requests were enqueued after the last wake of the task.
@@ -45,13 +45,14 @@ impl TaskWaker {
     ///
     /// [`TaskWaker::flush`] wakes the task for it.
     ///
-    /// It reads what it overwrites, so a caller that flushes for several callers makes the requests of all of them
-    /// visible to the task. A plain store would hide the one before it, and a processor that reorders writes could hide
-    /// the request of that caller from the task.
+    /// The swap acquires the writes of every caller that marked before. One flush therefore makes the requests of all
+    /// these callers visible to the task. A plain store would not acquire them, so the task could miss an earlier
+    /// request on a processor that reorders writes.
     pub(super) fn mark_pending(&self) {
         self.pending.swap(true, Ordering::AcqRel);
     }
 
+    /// Wakes the task if it sleeps. Otherwise the task checks once more.
     pub(super) fn notify(&self) {
         if self.state.swap(AGAIN, Ordering::AcqRel) == ASLEEP {
             let waker = locked(&self.waker).clone();

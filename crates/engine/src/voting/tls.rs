@@ -1,3 +1,5 @@
+//! The TLS settings of connections to one server.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The configuration of members: redis.conf, the ACL files, and limits that follow from the memory.
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;

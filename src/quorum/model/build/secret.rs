@@ -1,3 +1,5 @@
+//! The Secrets of a quorum: its seeds, its certificates, and the credentials of its clients.
+
 use std::time::Duration;
 
 use k8s_openapi::ByteString;

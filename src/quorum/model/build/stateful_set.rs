@@ -1,3 +1,5 @@
+//! The StatefulSet of a member, with the pod template.
+
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, ContainerPort, EnvVar, ExecAction, KeyToPath, PodAffinityTerm, PodAntiAffinity,
@@ -65,7 +67,7 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
             // Redis keeps no data, so a longer wait has no use.
             termination_grace_period_seconds: Some(5),
             security_context: Some(pod_security(pod)),
-            affinity: Some(pod.affinity.clone().unwrap_or_else(|| apart(plan))),
+            affinity: Some(pod.affinity.clone().unwrap_or_else(|| spread_over_nodes(plan))),
             node_selector: Some(node_selector),
             tolerations: non_empty(&pod.tolerations),
             topology_spread_constraints: non_empty(&pod.topology_spread_constraints),
@@ -234,7 +236,7 @@ fn secret_volume(name: &str, secret: String, items: &[(&str, &str)]) -> Volume {
 /// Prefers different nodes, because two members on one node fail together.
 ///
 /// It is only a preference, so that a quorum also starts on a small cluster.
-fn apart(plan: &Plan) -> Affinity {
+fn spread_over_nodes(plan: &Plan) -> Affinity {
     let term = |(weight, key): (i32, &str)| WeightedPodAffinityTerm {
         weight,
         pod_affinity_term: PodAffinityTerm {
@@ -244,9 +246,9 @@ fn apart(plan: &Plan) -> Affinity {
         },
     };
     let terms = [(100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone")].map(term);
-    let apart = PodAntiAffinity {
+    let anti_affinity = PodAntiAffinity {
         preferred_during_scheduling_ignored_during_execution: Some(terms.into()),
         ..PodAntiAffinity::default()
     };
-    Affinity { pod_anti_affinity: Some(apart), ..Affinity::default() }
+    Affinity { pod_anti_affinity: Some(anti_affinity), ..Affinity::default() }
 }

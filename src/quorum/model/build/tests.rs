@@ -201,9 +201,12 @@ fn pod_settings_are_taken_over() {
     assert!(pod.affinity.unwrap().pod_anti_affinity.is_none());
     assert_eq!(pod.containers[0].image.as_deref(), Some("valkey/valkey:8"));
     let default = pod_spec(&build(&super::tests::plan(json!({})), &auth()).stateful_sets[0]);
-    let apart = default.affinity.unwrap().pod_anti_affinity.unwrap();
-    assert!(apart.required_during_scheduling_ignored_during_execution.is_none(), "a small cluster must be enough");
-    assert_eq!(apart.preferred_during_scheduling_ignored_during_execution.unwrap().len(), 2);
+    let anti_affinity = default.affinity.unwrap().pod_anti_affinity.unwrap();
+    assert!(
+        anti_affinity.required_during_scheduling_ignored_during_execution.is_none(),
+        "a small cluster must be enough"
+    );
+    assert_eq!(anti_affinity.preferred_during_scheduling_ignored_during_execution.unwrap().len(), 2);
 }
 
 #[test]

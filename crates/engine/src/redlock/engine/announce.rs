@@ -1,3 +1,5 @@
+//! Publishes hints for clients that wait for a key.
+
 use std::future::poll_fn;
 use std::sync::Arc;
 

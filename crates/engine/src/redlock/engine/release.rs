@@ -1,3 +1,5 @@
+//! Deletes and inspects keys on all members, admitted or not.
+
 use std::sync::Arc;
 
 use super::Redlock;

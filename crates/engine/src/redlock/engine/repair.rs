@@ -1,3 +1,5 @@
+//! Sets a key again on members that have lost it.
+
 use super::Redlock;
 use super::round::Round;
 use crate::redlock::{ClockSample, Command, Elector, Electorate, LockKey, LockValue, MemberName, Missing, Reply};

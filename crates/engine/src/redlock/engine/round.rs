@@ -1,3 +1,5 @@
+//! One request to many members, with one deadline.
+
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
