@@ -44,13 +44,13 @@ messages! {
     ///
     /// When: Another process of the member answers than before, or its users are not as the status records them.
     ///
-    /// To do: nothing, if it was restarted on purpose. Else look at the log of its pod.
+    /// To do: nothing, if it was restarted on purpose. Otherwise read the log of its pod.
     Restarted { member: String, until: String } => ("Restarted", EventType::Warning),
     /// {member} has possibly restarted and forgotten its locks. Its votes do not count before {until}
     ///
     /// When: Another process of the master answers than before, or it has possibly lost its memory.
     ///
-    /// To do: ask who runs this master, if it was not restarted on purpose.
+    /// To do: if it was not restarted on purpose, ask the administrator of this master.
     ExternalRestarted { member: String, until: String } => ("Restarted", EventType::Warning),
     /// {member} cannot vote, because its earlier process can still run. See its message in status.members
     ///
@@ -68,7 +68,7 @@ messages! {
     ///
     /// When: The clock of the master moved by more than drift explains.
     ///
-    /// To do: tell who runs this master to check its time service.
+    /// To do: let the administrator of this master check its time service.
     ExternalClockStepped { member: String, until: String } => ("ClockJump", EventType::Warning),
     /// {member} served no client for too long, so the operator deletes its pod. The next process votes when every lock of this one has
     /// expired
@@ -76,20 +76,20 @@ messages! {
     /// When: A script that has written does not end, and Redis cannot end it. Or the member was busy with scripts, or had no free memory
     /// or connections, for a minute.
     ///
-    /// To do: see to the clients in spec.clients.
+    /// To do: check the clients in spec.clients.
     Busy { member: String } => ("Busy", EventType::Warning),
     /// A client's script kept member {member} busy for too long, and the operator ended it
     ///
-    /// When: A script ran for longer than the operator lets it.
+    /// When: A script ran for longer than the operator allows.
     ///
-    /// To do: see to the clients in spec.clients.
+    /// To do: check the clients in spec.clients.
     ScriptKilled { member: String } => ("ScriptKilled", EventType::Warning),
     /// A client's script keeps member {member} busy, and cannot be ended because it has written. If it does not end within seconds, the
     /// operator deletes pod {pod}
     ///
-    /// When: A script ran for longer than the operator lets it, and has written.
+    /// When: A script ran for longer than the operator allows, and has written.
     ///
-    /// To do: see to the clients in spec.clients.
+    /// To do: check the clients in spec.clients.
     ScriptUnkillable { member: String, pod: String } => ("ScriptUnkillable", EventType::Warning),
     /// {member} is closed, and the operator replaces its pod
     ///

@@ -27,9 +27,9 @@ messages! {
     SingleMember => (Type::FaultTolerant, Status::False, CommonReason::SingleMember),
     /// {counts}
     AllTolerant { counts: String } => (Type::FaultTolerant, Status::True, CommonReason::AllAdmitted),
-    /// {counts}. One member can fail and locks go on
+    /// {counts}. If one more member fails, locks are still granted
     Tolerant { counts: String } => (Type::FaultTolerant, Status::True, CommonReason::MajorityAdmitted),
-    /// {counts}. If one more fails, no lock is granted
+    /// {counts}. If one more member fails, no lock is granted
     Intolerant { counts: String } => (Type::FaultTolerant, Status::False, CommonReason::MembersMissing),
     /// {doing}
     MembersChanging { doing: String } => (Type::Progressing, Status::True, CommonReason::MembersChanging),
@@ -63,7 +63,7 @@ messages! {
     NoClock => (Type::ClockHealthy, Status::Unknown, CommonReason::Unknown),
     /// The clocks of the members run within spec.clockDrift
     ClocksHealthy => (Type::ClockHealthy, Status::True, CommonReason::AsExpected),
-    /// Others run all members, and the operator does not look at their keys
+    /// All members are external, and the operator does not check the keys of external members
     NotOurKeys => (Type::TTLWithinBound, Status::Unknown, CommonReason::Unknown),
     /// No member that the operator runs has answered yet
     KeysUnknown => (Type::TTLWithinBound, Status::Unknown, CommonReason::Unknown),
@@ -84,19 +84,19 @@ messages! {
         (Type::TLSReady, Status::True, CommonReason::AsExpected),
     /// No other operator uses these members
     NotShared => (Type::QuorumAgrees, Status::True, CommonReason::NotShared),
-    /// The operator has not settled the values in force yet
+    /// The operator has not published the values in force yet
     NothingInForce => (Type::QuorumAgrees, Status::Unknown, CommonReason::Unknown),
     /// RedisQuorum {other} uses some of these members with another list, so two majorities can have no common member, and this
     /// quorum does not vote. Its list: {theirs}. The list of this quorum: {ours}. Set the same addresses in both. If that quorum is
     /// deleted, its list stays in force until its locks have expired
     OtherList { other: String, theirs: String, ours: String } =>
         (Type::QuorumAgrees, Status::False, CommonReason::OtherMemberList),
-    /// RedisQuorum {other} uses these members with maxTTL {theirs}, and the fences of this quorum wait for {ours}, so this quorum does
-    /// not vote. Set the same spec.maxTTL in both. The claim of the other one counts until its locks have expired
+    /// RedisQuorum {other} uses these members with maxTTL {theirs}, but the fences of this quorum wait for {ours}. This quorum
+    /// therefore does not vote. Set the same spec.maxTTL in both. The record of the other quorum stays in force until its locks have expired
     OtherMaxTtl { other: String, theirs: GoDuration, ours: GoDuration } =>
         (Type::QuorumAgrees, Status::False, CommonReason::OtherMaxTTL),
-    /// The member list changes, and no lock is granted until every lock of the list before has expired. This quorum then votes when
-    /// every external member holds its claim
+    /// The member list changes, and no lock is granted until every lock of the former list has expired. Afterwards this quorum votes when
+    /// every external member has its record
     ListChanges => (Type::QuorumAgrees, Status::Unknown, CommonReason::MembersChanging),
     /// This quorum votes when every external member has shown that no other operator disagrees. Missing: {members}
     Joining { members: String } => (Type::QuorumAgrees, Status::Unknown, CommonReason::Joining),
@@ -184,7 +184,7 @@ pub enum MemberWaits {
     /// service of its machine
     ExternalClockStepped { member: String, by: String },
     /// {member} served no client for too long, so the operator deletes its pod: a script kept it busy, or its memory or connections
-    /// were used up. See to the clients in spec.clients
+    /// were used up. Check the clients in spec.clients
     Busy { member: String },
 }
 

@@ -149,7 +149,7 @@ mod tests {
         };
         assert_eq!(with(None).0, "Unknown");
         let others = Watched { all_external: true, ..Watched::default() };
-        assert!(condition(&others, QuorumCondition::TTLWithinBound, None).2.contains("Others run all members"));
+        assert!(condition(&others, QuorumCondition::TTLWithinBound, None).2.contains("All members are external"));
         let average = |millis| Keys { endless: 0, average_ttl: Duration::from_millis(millis) };
         assert_eq!(with(Some(average(30_000))).0, "True");
         let (status, reason, message) = with(Some(average(30_001)));
