@@ -1,4 +1,4 @@
-//! The next holder of a lock by the caches, if the lock were acquired now.
+//! Determines from the caches the holder that would get a lock now.
 
 use std::time::Duration;
 
@@ -21,23 +21,23 @@ const OLDER_CLAIM: Duration = Duration::from_secs(1);
 /// Returns the next holder of the lock. An error is the reason why it has no candidate.
 pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Contender, WaitReason> {
     let namespace = lock.namespace().unwrap_or_default();
-    let nobody = |why: String| WaitReason::from(HeldMessage::NoCandidate { why });
+    let no_candidate = |why: String| WaitReason::from(HeldMessage::NoCandidate { why });
     match (&lock.spec.claim, &lock.spec.election) {
         (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
         (Some(claim @ Claim { pod_name: Some(name), .. }), _) => {
-            instance(context, &namespace, name, claim).map_err(|ineligible| nobody(ineligible.to_string()))
+            instance(context, &namespace, name, claim).map_err(|ineligible| no_candidate(ineligible.to_string()))
         }
         (Some(Claim { job_name: Some(name), job_uid, .. }), _) => {
             let claims = context.locks.under(&keys::claims_of_job(&namespace, name));
             // Two claims would start the Job alternately, each without the lock of the other.
             if let Some(claim) = job::older_claim(&claims, lock).map(full_name) {
                 let unfit = UnfitJob::OtherClaim { job: format!("{namespace}/{name}"), claim };
-                return Err(WaitReason { retry_after: Some(OLDER_CLAIM), ..nobody(unfit.to_string()) });
+                return Err(WaitReason { retry_after: Some(OLDER_CLAIM), ..no_candidate(unfit.to_string()) });
             }
-            fit_job(context, &namespace, name, job_uid.as_deref()).map_err(|unfit| nobody(unfit.to_string()))
+            fit_job(context, &namespace, name, job_uid.as_deref()).map_err(|unfit| no_candidate(unfit.to_string()))
         }
         (_, Some(election)) => elect(context, lock, election),
-        _ => Err(nobody("the spec has neither claim nor election".to_owned())),
+        _ => Err(no_candidate("the spec has neither claim nor election".to_owned())),
     }
 }
 
@@ -54,21 +54,21 @@ fn instance(context: &Context, namespace: &str, name: &str, claim: &Claim) -> Re
 }
 
 /// The Job that a claim names, if it can be started.
-fn fit_job(context: &Context, namespace: &str, name: &str, asked: Option<&str>) -> Result<Contender, UnfitJob> {
+fn fit_job(context: &Context, namespace: &str, name: &str, job_uid: Option<&str>) -> Result<Contender, UnfitJob> {
     let job = context.jobs.as_ref().and_then(|jobs| jobs.named(namespace, name));
     let uid = job.as_ref().and_then(|job| job.uid()).unwrap_or_default();
     let running = holder::job_pods(context, namespace, &uid, 0).running;
-    job::fit(job.as_deref(), &format!("{namespace}/{name}"), asked, running)?;
+    job::fit(job.as_deref(), &format!("{namespace}/{name}"), job_uid, running)?;
     Ok(Contender::Job { name: name.to_owned(), uid })
 }
 
 /// Returns the pod that an election prefers. An error is the reason why it has none.
 fn elect(context: &Context, lock: &DistributedLock, election: &Election) -> Result<Contender, WaitReason> {
     let namespace = lock.namespace().unwrap_or_default();
-    let leaderless = |why: String| WaitReason::from(HeldMessage::NoLeader { why });
+    let no_leader = |why: String| WaitReason::from(HeldMessage::NoLeader { why });
     let (pods, now) = (context.pods.under(&keys::namespace(&namespace)), context.api_now());
     let (candidates, mut others) = candidate::of_election(election, &pods, &context.nodes.all())
-        .map_err(|ineligible| leaderless(ineligible.to_string()))?;
+        .map_err(|ineligible| no_leader(ineligible.to_string()))?;
     let mut retry_after: Option<Duration> = None;
     let mut is_fit = |one: &Candidate| match candidate::back_off(lock, one) {
         Some((times, at)) if now.0 < at.as_millis() => {
@@ -91,5 +91,5 @@ fn elect(context: &Context, lock: &DistributedLock, election: &Election) -> Resu
     let mut reasons: Vec<_> = others.iter().map(Ineligible::to_string).collect();
     reasons.sort();
     reasons.truncate(5);
-    Err(WaitReason { retry_after, ..leaderless(reasons.join("; ")) })
+    Err(WaitReason { retry_after, ..no_leader(reasons.join("; ")) })
 }

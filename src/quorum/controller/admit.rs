@@ -135,8 +135,10 @@ fn check(observation: &Observation) -> Result<(), ActError> {
 ///
 /// It is above every token that a majority can have issued. It is read after the rejoin delay, never before, because
 /// an acquisition can be in flight until then. The clock is that of the API server, which all replicas share. A replica's
-/// own clock can be days ahead, and tokens never fall. The status does not admit the member yet, so the counters do not include its own.
-/// To read that one would wait for the turn of this admission.
+/// own clock can be days ahead, and tokens never fall.
+///
+/// The status does not admit the member yet, so the counters do not include its own. A read of its counter would wait without an end, because
+/// this admission has the member's admin session.
 async fn restored_counter(observer: &Observer<'_>, quorum: &RedisQuorum) -> FencingToken {
     // The clock is in microseconds, so it stays ahead of a million tokens per second.
     let clock = FencingToken::new(observer.cluster.api_now().0.saturating_mul(1_000)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Rolling updates carried out: what [`crate::quorum::model::rollout`] decides, one step in each reconciliation.
+//! Carries out the steps of a rolling update that [`crate::quorum::model::rollout`] decides, one in each reconciliation.
 
 use std::time::Duration;
 
@@ -39,18 +39,18 @@ async fn roll(observer: &Observer<'_>) -> Result<Duration> {
     let found = observed.link(name).zip(observed.pod(name)).filter(|_| is_still);
     let Some(((link, _), pod)) = found else { return Ok(LOCKS_PERIOD) };
     if matches!(step, RolloutStep::CloseAndReplace(_)) {
-        // A closed member whose pod stays would be admitted again, and closed again.
-        let checked = unless_kept(observer, name, cluster.check_deletion(pod).await)?;
+        // If the API server refused the deletion after the closing, the member would be admitted and closed in turn without an end.
+        let checked = deletion_outcome(observer, name, cluster.check_deletion(pod).await)?;
         let Some(exists) = checked else { return Ok(LONGEST_BACKOFF) };
         let snapshot = observer.sources.observe(link, observed.quorum.clone()).await?;
         // The fence can need another step for the member.
         if !exists || snapshot.step() != FenceStep::Nothing || snapshot.process.is_none() {
             return Ok(LOCKS_PERIOD);
         }
-        // The time alone does not bring it back. Its successor gets a time.
+        // No time is announced for this process, because its pod is deleted next. Its successor gets its own time.
         let close = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
         match fencing::carry_out(observer, &snapshot, close).await {
-            // The record shows it as closed, so it is replaced next, and its successor waits for its death.
+            // The record already fences the member. The next step replaces it, and its successor waits for the proof of its death.
             Err(Error::Member(error)) => {
                 tracing::info!(member = %name, %error, "not closed before its update");
                 return Ok(LOCKS_PERIOD);
@@ -58,18 +58,18 @@ async fn roll(observer: &Observer<'_>) -> Result<Duration> {
             outcome => outcome?,
         }
     }
-    let deleted = unless_kept(observer, name, cluster.delete(pod).await)?;
+    let deleted = deletion_outcome(observer, name, cluster.delete(pod).await)?;
     if deleted == Some(true) {
         tracing::info!(quorum = %observer.sources.session.reference(), member = %name, "deleted the pod, so that its next one has the newer template");
     }
     Ok(deleted.map_or(LONGEST_BACKOFF, |_| RESYNC))
 }
 
-/// The outcome of the deletion of a member's pod.
+/// The outcome of a deletion of a member's pod: whether the pod existed, or `None` if the API server refused or failed.
 ///
-/// It is `None` if the API server does not delete the pod now, for example because a webhook does not answer. The memory then has its answer
-/// for the status. Such a pod delays no other member.
-pub(super) fn unless_kept(observer: &Observer<'_>, member: &str, deleted: Result<bool>) -> Result<Option<bool>> {
+/// A webhook that does not answer is such a failure. This function records it in the memory, for the status. It is no error, because one pod
+/// must not delay the other members.
+pub(super) fn deletion_outcome(observer: &Observer<'_>, member: &str, deleted: Result<bool>) -> Result<Option<bool>> {
     let Err(Error::Request(error)) = &deleted else { return deleted.map(Some) };
     let answer = error.answer();
     tracing::info!(quorum = %observer.sources.session.reference(), member, answer, "the pod is not deleted");
