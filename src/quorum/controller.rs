@@ -17,6 +17,7 @@ mod default;
 mod error;
 mod fencing;
 mod locks;
+mod member_steps;
 mod memory;
 mod observe;
 mod owned;
@@ -26,7 +27,6 @@ mod quota;
 mod restart_turn;
 mod rollout;
 mod rotation;
-mod settle;
 mod snapshot;
 mod token_levelling;
 
@@ -229,7 +229,7 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic> {
     let tls = certificates::ensure(observer).await?;
     change::keep_epoch(observer).await?;
     // The members come before the objects, because an admission needs none of them.
-    let members = settle::settle(observer).await?;
+    let members = member_steps::take_all(observer).await?;
     let applied = apply::apply(observer, &tls).await?;
     let updates = rollout::update(observer, &tls, &applied).await?;
     let passwords = observer.cluster.after(rotation::rotate(observer, applied.config_kept).await?);

@@ -236,7 +236,7 @@ impl Replica {
                 let mut outcomes = paused(self.engine.extend(&electorate, vec![request]), rng).await;
                 let outcome = outcomes.remove(0);
                 let round = RenewalOutcome::Round(outcome.clone());
-                holds.settle(&held.uid, &held.nonce, round, self.clock.boottime());
+                holds.apply_outcome(&held.uid, &held.nonce, round, self.clock.boottime());
                 let known = holds.get(&held.uid, &held.nonce).filter(|hold| !hold.refused);
                 let (Extend::Renewed { started, valid_until, missing, .. }, Some(known)) = (outcome, known) else {
                     continue;

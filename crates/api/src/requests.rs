@@ -1,4 +1,4 @@
-//! Requests to the API server: their deadlines, and what an answer settles.
+//! Requests to the API server: their deadlines, and what an answer proves.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub enum RequestError {
     #[error("the API server refused")]
     Refused(#[source] Box<kube::Error>),
     /// The write can have happened, or can still happen.
-    /// There was no answer, or none that settles it, such as an unreadable one.
+    /// There was no answer, or one that does not show the outcome, such as an unreadable one.
     #[error("no answer from the API server that can be read")]
     Unknown(#[source] Option<Box<kube::Error>>),
 }
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_readable_answer_settles_the_outcome_of_a_write() {
+    fn only_a_readable_answer_proves_the_outcome_of_a_write() {
         let answered = |code: u16, reason: &str| {
             let status = json!({"status": "Failure", "message": "", "reason": reason, "code": code});
             RequestError::from(kube::Error::Api(serde_json::from_value(status).unwrap()))

@@ -28,8 +28,8 @@ use crate::redlock::{Grant, LockKey, LockValue, Nonce, Votes};
 use crate::runtime::reconciles::Action;
 use crate::time::{Boottime, UnixMillis};
 
-/// The pause before the read that settles the outcome of a status write.
-const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+/// The pause before the read that shows the outcome of a status write.
+const READ_BACK_PAUSE: Duration = Duration::from_millis(200);
 /// The pause of a lock whose writes the API server refuses.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// The delay of the first renewal of a grant without all votes.
@@ -121,12 +121,12 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
             leader.peers.nudge_others(&held);
             Ok(Progress::Next(held))
         }
-        Published::Impossible => Ok(Progress::Done(Action::requeue(SETTLE_PAUSE))),
+        Published::Impossible => Ok(Progress::Done(Action::requeue(READ_BACK_PAUSE))),
         Published::Refused(error) | Published::Open(error) => Ok(leader.postpone(lock, not_written(lock, &error))),
     }
 }
 
-/// Writes the grant into the status, and settles conflicts and unknown outcomes.
+/// Writes the grant into the status, and resolves conflicts and unknown outcomes.
 ///
 /// After those it reads the object. It writes again while the hold is valid and no other client has changed the status.
 async fn write(store: &LockStore, holds: &Holds, lock: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Published {
@@ -147,10 +147,10 @@ async fn write(store: &LockStore, holds: &Holds, lock: &Arc<DistributedLock>, at
         if writes.failed(&lock, &error) {
             return if matches!(error, RequestError::Gone) { Published::Impossible } else { Published::Refused(error) };
         }
-        // Only a read settles the outcome. Until then the key is kept and renewed.
+        // Only a read shows the outcome. Until then the key is kept and renewed.
         tracing::debug!(lock = %full_name(&lock), error = &error as &dyn std::error::Error, "grant's status write not confirmed");
         if !matches!(error, RequestError::Conflict) {
-            tokio::time::sleep(SETTLE_PAUSE).await;
+            tokio::time::sleep(READ_BACK_PAUSE).await;
         }
         let is_late = || clock.boottime() >= attempt.grant.valid_until;
         lock = match read_settling(store, &lock, is_late).await {
@@ -173,7 +173,7 @@ async fn read_settling(store: &LockStore, lock: &DistributedLock, is_late: impl 
     loop {
         match store.read(lock).await {
             Err(error @ RequestError::Refused(_)) if is_late() => return Err(error),
-            Err(_unsettled) => tokio::time::sleep(SETTLE_PAUSE).await,
+            Err(_unresolved) => tokio::time::sleep(READ_BACK_PAUSE).await,
             read => return read,
         }
     }

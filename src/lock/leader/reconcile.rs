@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 
 use super::due_renewals::is_mere_renewal;
 use super::leader_context::LeaderContext;
@@ -12,7 +13,7 @@ use super::progress::{AFTER_REFUSAL, AFTER_REFUSED_END, Error, Progress, Stepped
 use super::publish_grant::not_written;
 use super::{grant, job_sync, labels, observation, other_installation, release, seal, status};
 use crate::api::requests::RequestError;
-use crate::api::{DistributedLock, HeldQuorum};
+use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::contention::LockRef;
 use crate::lock::model::decide::{Rest, Step, decide};
 use crate::lock::model::end::Phase;
@@ -32,7 +33,7 @@ const MAX_STEPS: usize = 16;
 /// Timers are limited to about two years, so a longer wait is divided.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The pause until the term ends, or until no replica is found that reaches the quorum.
+/// The pause before the next decision, while this leader offers the Lease to another replica.
 const AWAITING_SUCCESSOR: Duration = Duration::from_millis(100);
 
 /// The pause before a lock continues with the mutex of another key.
@@ -89,26 +90,32 @@ fn key_of(lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
 
 /// Carries out a step. Each arm names the module that does it.
 async fn act(leader: &LeaderContext, lock: &Arc<DistributedLock>, access: Option<Access>, step: Step) -> Stepped {
-    let LeaderContext { context, reachability, store, members, memory, .. } = leader;
     match step {
         Step::Prepare => grant::prepare(leader, lock).await,
         Step::Acquire(contender) => grant::acquire(leader, lock, access, contender).await,
         Step::Advance(phase) => advance(leader, lock, &phase).await,
-        Step::Seal => {
-            let label = labels::ensure_none(context, lock).await;
-            let sealed = seal::held(members, memory, lock).await;
-            label.map(|()| sealed)
-        }
-        Step::HandOver(quorum, why) => {
-            // Another replica possibly reaches this quorum.
-            reachability.hand_over(&quorum, &why, members.now());
-            Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
-        }
+        Step::Seal => seal_hold(leader, lock).await,
+        Step::HandOver(quorum, why) => Ok(hand_over(leader, &quorum, &why)),
         Step::Keep(rest) => keep(leader, lock, &rest).await,
         Step::Rest(rest) => leave_free(leader, lock, &rest).await,
         Step::RemoveFinalizer => release::remove_finalizer(leader, lock).await,
-        Step::Delete => Ok(Progress::Done(store.delete(lock).await.map(|()| Action::await_change())?)),
+        Step::Delete => Ok(Progress::Done(leader.store.delete(lock).await.map(|()| Action::await_change())?)),
     }
+}
+
+/// Removes the leader label, then replaces the value of the key, so that no replica can extend it.
+///
+/// The key is sealed even if the label could not be removed.
+async fn seal_hold(leader: &LeaderContext, lock: &Arc<DistributedLock>) -> Stepped {
+    let label = labels::ensure_none(&leader.context, lock).await;
+    let sealed = seal::held(&leader.members, &leader.memory, lock).await;
+    label.map(|()| sealed)
+}
+
+/// Offers the Lease to another replica, which possibly reaches this quorum.
+fn hand_over(leader: &LeaderContext, quorum: &ObjectRef<RedisQuorum>, why: &str) -> Progress {
+    leader.reachability.hand_over(quorum, why, leader.members.now());
+    Progress::Done(Action::requeue(AWAITING_SUCCESSOR))
 }
 
 /// Publishes the status of a held lock, or puts a mere renewal into the queue of renewals.
@@ -126,7 +133,12 @@ async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) 
     let label = labels::ensure(&leader.context, &lock).await;
     let job = job_sync::ensure(&leader.context, &lock).await;
     let metadata = status::correct_metadata(&leader.store, &lock).await;
-    settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None), metadata.map(|()| None)])
+    finish_reconcile(
+        leader,
+        &lock,
+        rest.wake,
+        [lease, label.map(|()| None), job.map(|()| None), metadata.map(|()| None)],
+    )
 }
 
 /// Publishes the status of a free lock, and removes what a hold has left on other objects.
@@ -142,13 +154,13 @@ async fn leave_free(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &
     let lease = leader.leases.ensure(&leader.store, &lock).await;
     let label = labels::ensure_none(&leader.context, &lock).await;
     let job = job_sync::ensure_none(&leader.context, &lock).await;
-    settle(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
+    finish_reconcile(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
 }
 
-/// Ends a visit after the writes to other objects. A refused write does not prevent the other ones.
+/// Finishes a reconciliation after the writes to other objects.
 ///
 /// The status names a refused write, and the operator repeats it after a pause.
-fn settle(
+fn finish_reconcile(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
     wake_after: Option<Duration>,

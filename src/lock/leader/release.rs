@@ -97,7 +97,7 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
         // The published validity can be older than the last renewal. With Transitions it is that of the grant.
         draft = draft.renewed(&hold, clock, now);
         // If this replica never renewed the hold, another one can have renewed it until now.
-        let valid_until = hold.won.map_or(now + hold.terms.ttl, |_| hold.valid_until);
+        let valid_until = hold.last_majority_at.map_or(now + hold.terms.ttl, |_| hold.valid_until);
         last = MilliTime::from_millis(clock.latest(valid_until).ceil().0);
     }
     let status = draft.finish();
@@ -225,13 +225,13 @@ mod tests {
             [(End::recorded("Released", Some(&"a user suspended the Job".to_owned())), true), (End::Released, false)]
         {
             let patches = Arc::new(Mutex::new(Vec::new()));
-            let seen = patches.clone();
+            let recorded = patches.clone();
             let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ns", "uid": "j-1", "resourceVersion": "1"},
                 "spec": {"suspend": false, "template": {"spec": {"containers": []}}}});
             let context = fake_api::context(Settings::default(), move |request| {
                 let mut job = job.clone();
                 if request.method() == "PATCH" {
-                    seen.lock().push(request.uri().path().to_owned());
+                    recorded.lock().push(request.uri().path().to_owned());
                     job["spec"]["suspend"] = json!(true);
                 }
                 (200, job)

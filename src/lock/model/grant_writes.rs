@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_settles_nothing_while_an_earlier_write_is_open() {
+    fn a_refusal_proves_nothing_while_an_earlier_write_is_open() {
         let decided_on = lock("5", free());
         let mut writes = writes(&decided_on);
         assert!(!writes.failed(&decided_on, &unknown()));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_the_only_write_settles_it() {
+    fn a_refusal_of_the_only_write_proves_that_it_failed() {
         let decided_on = lock("5", free());
         assert!(writes(&decided_on).failed(&decided_on, &refused()));
         let mut after_a_conflict = writes(&decided_on);

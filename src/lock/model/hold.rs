@@ -61,12 +61,12 @@ pub struct Hold {
     pub terms: Terms,
     /// The end of the validity that the last round earned.
     ///
-    /// Before this replica has won a round, it is the time until which the leader waits for one.
+    /// Before a round of this replica had a majority, it is the time until which the leader waits for one.
     pub valid_until: Boottime,
     /// The votes of that round. An adopted hold has none before its first renewal.
     pub votes: Option<Votes>,
     /// Start of the last round by this replica that had a majority.
-    pub won: Option<Boottime>,
+    pub last_majority_at: Option<Boottime>,
     /// Members that lacked the key in that round.
     pub missing: Vec<Missing>,
     /// The failure of the last round, if it had no majority.
@@ -104,7 +104,7 @@ impl Hold {
             terms,
             valid_until,
             votes: None,
-            won: None,
+            last_majority_at: None,
             missing: Vec::new(),
             trouble: None,
             unanswered: false,
@@ -128,7 +128,7 @@ impl Hold {
     /// Adds the votes and the start of the round that granted the hold.
     #[must_use]
     pub fn granted(mut self, votes: Votes, started: Boottime) -> Self {
-        (self.votes, self.won) = (Some(votes), Some(started));
+        (self.votes, self.last_majority_at) = (Some(votes), Some(started));
         self
     }
 
@@ -144,7 +144,7 @@ impl Hold {
     /// A member that restarted later is not admitted before the ttl has passed. All of these votes are therefore of processes that vote
     /// now, even if this replica was frozen in between.
     pub fn votes_of(&self, now: Boottime) -> Option<Votes> {
-        self.votes.filter(|_| self.won.is_some_and(|won| now < won + self.terms.ttl))
+        self.votes.filter(|_| self.last_majority_at.is_some_and(|at| now < at + self.terms.ttl))
     }
 
     /// Whether the hold is valid at `now`, by the rounds of this replica.
@@ -158,13 +158,13 @@ impl Hold {
     }
 
     /// Applies the outcome of a renewal.
-    pub(in crate::lock) fn settle(&mut self, outcome: RenewalOutcome, now: Boottime) {
+    pub(in crate::lock) fn apply_outcome(&mut self, outcome: RenewalOutcome, now: Boottime) {
         self.under_way = false;
         let check_by = self.check_by.take();
         match outcome {
             RenewalOutcome::Round(_) if self.refused => {}
             RenewalOutcome::Round(round) => {
-                self.settle_round(round, now);
+                self.apply_round(round, now);
                 self.due = check_by.map_or(self.due, |check_by| self.due.min(check_by));
             }
             RenewalOutcome::Postponed(until) => self.due = until,
@@ -174,19 +174,21 @@ impl Hold {
         }
     }
 
-    fn settle_round(&mut self, outcome: Extend, now: Boottime) {
-        let is_first = self.won.is_none() || self.trouble.is_some();
+    fn apply_round(&mut self, outcome: Extend, now: Boottime) {
+        let is_first = self.last_majority_at.is_none() || self.trouble.is_some();
         (self.trouble, self.unanswered) = match &outcome {
             Extend::Renewed { .. } => (None, false),
-            Extend::Refused { refusals } => (Some(format!("{refusals} members say that the key is not ours")), false),
+            Extend::Refused { refusals } => {
+                (Some(format!("{refusals} members no longer have the key with this hold's value")), false)
+            }
             Extend::TooLate => (Some("the members answered too late".to_owned()), true),
             Extend::NoQuorum { failures } => (Some(described(failures)), is_silence(failures)),
         };
         match outcome {
             Extend::Renewed { started, valid_until, votes, missing, .. } => {
-                let earned = self.won.map(|_| self.valid_until);
+                let earned = self.last_majority_at.map(|_| self.valid_until);
                 self.valid_until = earned.map_or(valid_until, |earned| earned.max(valid_until));
-                (self.votes, self.won, self.missing) = (Some(votes), Some(started), missing);
+                (self.votes, self.last_majority_at, self.missing) = (Some(votes), Some(started), missing);
                 self.due = started + if is_first { self.part_of_interval() } else { self.terms.renew_interval };
             }
             Extend::Refused { .. } => self.refused = true,

@@ -92,7 +92,7 @@ impl JobEvidence {
     }
 
     /// Whether no pod runs, as far as observed, and none will start.
-    pub const fn is_settled(&self) -> bool {
+    pub const fn runs_no_pod(&self) -> bool {
         let starts_none = match self.state {
             JobState::Gone | JobState::Finished { .. } => true,
             JobState::Stopped | JobState::SuspendedByOther => self.is_at_rest,

@@ -166,7 +166,7 @@ impl Draft {
     ///
     /// A validity that no round earned is not published.
     pub fn renewed(self, hold: &Hold, clock: ClockOffset, now: Boottime) -> Self {
-        let Some(won) = hold.won else { return self };
+        let Some(last_majority_at) = hold.last_majority_at else { return self };
         // A published validity was earned, perhaps by another replica, and no extension shortens a key. But no renewal earns more than one ttl.
         // A longer validity comes from a wrong clock, and this corrects it.
         let later = |published: Option<MilliTime>, here: UnixMillis, latest: i64| {
@@ -174,7 +174,7 @@ impl Draft {
             UnixMillis(published.map_or(here.0, |published| published.max(here.0)))
         };
         let latest = |at: Boottime| clock.latest(at).ceil().0;
-        let renewed_at = later(self.status.renewed_at, clock.earliest(won).floor(), latest(now));
+        let renewed_at = later(self.status.renewed_at, clock.earliest(last_majority_at).floor(), latest(now));
         let valid_until = clock.earliest(hold.valid_until).floor();
         let valid_until = later(self.status.valid_until, valid_until, latest(now + hold.terms.ttl));
         self.validity(renewed_at, valid_until, hold.votes)

@@ -183,7 +183,7 @@ fn judge_stopping(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence
     let recorded = End::recorded(&stopping.reason, stopping.message.as_ref());
     let (reason, why) = (recorded.reason(), recorded.to_string());
     match () {
-        () if job.is_settled() => Verdict::LetExpire(End::JobStopped { reason, why }),
+        () if job.runs_no_pod() => Verdict::LetExpire(End::JobStopped { reason, why }),
         () if is_overdue => Verdict::LetExpire(End::JobOverdue { reason, why }),
         () => Verdict::Keep,
     }

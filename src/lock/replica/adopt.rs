@@ -28,21 +28,21 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Follows all locks until dropped.
 pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     let mut changes = std::pin::pin!(context.locks.changes());
-    let mut unsettled = HashSet::new();
+    let mut not_taken = HashSet::new();
     // The interval outlives each turn, so that frequent changes of other locks do not delay the next check.
     let mut checks = tokio::time::interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        match next_turn(&mut changes, &mut checks, !unsettled.is_empty()).await {
-            Turn::Check => unsettled
+        match next_turn(&mut changes, &mut checks, !not_taken.is_empty()).await {
+            Turn::Check => not_taken
                 .retain(|lock| context.locks.get(lock).is_some_and(|lock| !take(&context, &sessions, &holds, &lock))),
             Turn::Change(Change::Applied(lock)) => {
                 holds.observation_times.record(&lock, context.clock.boottime());
                 let reference = ObjectRef::from_obj(&*lock);
                 if take(&context, &sessions, &holds, &lock) {
-                    unsettled.remove(&reference);
+                    not_taken.remove(&reference);
                 } else {
-                    unsettled.insert(reference);
+                    not_taken.insert(reference);
                 }
             }
             Turn::Change(Change::Deleted(lock) | Change::Vanished(lock)) => {

@@ -139,11 +139,11 @@ impl Holds {
     /// Records the outcome of a renewal of the hold with this nonce.
     ///
     /// Every renewal of [`Self::take_due`] ends here.
-    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: RenewalOutcome, now: Boottime) {
+    pub fn apply_outcome(&self, uid: &str, nonce: &Nonce, outcome: RenewalOutcome, now: Boottime) {
         let is_postponed = matches!(outcome, RenewalOutcome::Postponed(_));
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.settle(outcome, now);
+            hold.apply_outcome(outcome, now);
             if !is_postponed {
                 // A replica that does not lead has no receiver.
                 let _ = self.news.send(hold.terms.lock.clone());

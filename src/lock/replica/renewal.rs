@@ -179,13 +179,13 @@ impl Renewal {
             }
             Err(end) => end,
         };
-        self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Unhealthy(end), now);
+        self.holds.apply_outcome(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Unhealthy(end), now);
         None
     }
 
     fn postpone(&self, hold: &Hold, pause: Duration) {
         let now = self.context.clock.boottime();
-        self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Postponed(now + pause), now);
+        self.holds.apply_outcome(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Postponed(now + pause), now);
     }
 
     async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>) {
@@ -209,7 +209,7 @@ impl Renewal {
         let now = self.context.clock.boottime();
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
             self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
-            self.holds.settle(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Round(outcome.clone()), now);
+            self.holds.apply_outcome(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Round(outcome.clone()), now);
             self.repair(&session, &signer, hold, outcome)
         });
         join_all(repairs.collect::<Vec<_>>()).await;

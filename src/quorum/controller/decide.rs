@@ -83,8 +83,8 @@ pub(super) fn rotation(observed: &Observed<'_>, files_written: bool) -> Rotation
     let wanted = observed.quorum.annotations().get(ROTATE_PASSWORDS_ANNOTATION);
     let wanted = wanted.map(|text| beginning(text, LONGEST_REQUEST));
     let (rotation, rotated) = (observed.auth.rotation(), observed.auth.rotated());
-    let (settled, members) = (observed.passwords_settle.is_none(), observed.own());
-    rotation::decide(&rotation::Input { wanted, rotation, rotated, files_written, settled, members })
+    let (read_by_replicas, members) = (observed.readers_wait.is_none(), observed.own());
+    rotation::decide(&rotation::Input { wanted, rotation, rotated, files_written, read_by_replicas, members })
 }
 
 /// The input of the conditions.

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use super::error::{Error, RESYNC, Result};
 use super::observe::Observer;
 use super::snapshot::Sources;
-use super::{copies, locks, owned, publish, settle};
+use super::{copies, locks, member_steps, owned, publish};
 use crate::api::conditions::{CommonReason, QuorumCondition};
 use crate::api::{PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::decommission::{EndInput, EndStep, decide_end};
@@ -260,7 +260,7 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
         return Err(Error::Gone);
     };
     let mut admin = link.admin_session(&last.run_id).await?;
-    settle::raise_epoch(term, &mut admin).await?;
+    member_steps::raise_epoch(term, &mut admin).await?;
     let (name, quorum) = (link.name().as_str(), session.quorum());
     let process = record_named(&quorum, name).process.filter(|process| process.run_id == last.run_id);
     record_leaving(sources, link, &quorum, process.as_ref()).await?;

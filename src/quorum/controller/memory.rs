@@ -165,14 +165,14 @@ pub(super) struct Passwords {
 /// The time in which every replica reads the passwords of a new stage.
 ///
 /// Replicas read them when they observe the stage.
-const SETTLE: Duration = Duration::from_secs(10);
+const READ_TIME: Duration = Duration::from_secs(10);
 
 impl Passwords {
     /// The rest of the time for the other replicas to read the passwords of this generation.
-    pub(super) fn settle(&mut self, generation: u64, now: Monotonic) -> Option<Duration> {
+    pub(super) fn wait_for_readers(&mut self, generation: u64, now: Monotonic) -> Option<Duration> {
         let (_, since) = self.since.filter(|(of, _)| *of == generation).unwrap_or((generation, now));
         self.since = Some((generation, since));
-        Some((since + SETTLE).since(now)).filter(|left| !left.is_zero())
+        Some((since + READ_TIME).since(now)).filter(|left| !left.is_zero())
     }
 }
 

@@ -71,7 +71,7 @@ pub(super) struct Observed<'a> {
     /// The results of earlier steps. They are not copied, so a later step can change them.
     pub(super) memory: &'a Memory,
     /// The rest of the time for the other replicas to read the passwords.
-    pub(super) passwords_settle: Option<Duration>,
+    pub(super) readers_wait: Option<Duration>,
 }
 
 /// The objects of one of the operator's own members.
@@ -124,7 +124,7 @@ impl<'a> Observer<'a> {
             watched: Watched { clocks, keys, bound: effective::current_max_ttl(&quorum), all_external },
             former_closed_since: session.timers().former_closed_since(plan.lists.epoch),
             memory,
-            passwords_settle: memory.passwords.lock().settle(self.auth.generation(), now),
+            readers_wait: memory.passwords.lock().wait_for_readers(self.auth.generation(), now),
             lists: Lists::of(&quorum),
             quorum,
         };

@@ -1,5 +1,6 @@
-//! Status to the API server: by `replace_status`, so with the resourceVersion of what it was computed from, and only when
-//! something has changed.
+//! Writes the status of a quorum to the API server.
+//!
+//! Each write carries the resourceVersion of the state from which it was computed. A status without a change is not written.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic> {
     let held = locks::is_any_longer(&observed.locks, quorum.spec.max_ttl.get());
     let (mut in_force, due) = effective::next(quorum, &mut lowering.lock(), held, observed.now);
     if observed.agreement.is_shared() {
-        in_force = effective::shared(in_force, quorum, observed.agreement.settled(observed.boottime));
+        in_force = effective::shared(in_force, quorum, observed.agreement.agreed_ttl(observed.boottime));
     }
     let publish = |status: &mut RedisQuorumStatus| {
         basics(status, observed.plan);
@@ -138,8 +139,8 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
         published.message = message.map(cut);
     }
     // The same write has the condition, because a client that reads the agreement uses the agreed values.
-    if let Some(settled) = observed.agreement.settled(observed.boottime) {
-        effective::settle(status, &observed.quorum, settled);
+    if let Some(agreed) = observed.agreement.agreed_ttl(observed.boottime) {
+        effective::publish_agreed(status, &observed.quorum, agreed);
     }
     refresh_external(status, observed);
     status.observed_generation = observed.quorum.metadata.generation;

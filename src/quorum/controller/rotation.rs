@@ -1,5 +1,5 @@
-//! Rotation of passwords carried out: what [`crate::quorum::model::rotation`] decides, one step after the other. Its state is in the auth
-//! Secret, so any leader can continue it.
+//! Carries out the steps of a password rotation that [`crate::quorum::model::rotation`] decides. Its state is in the auth Secret, so any
+//! leader can continue it.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Resu
         let (next, event) = match decide::rotation(&observed, files_written) {
             RotationStep::Nothing | RotationStep::Wait(_) | RotationStep::AwaitFinish => {
                 observer.memory.record_auth_refusal(AuthWrite::Rotate, None);
-                return Ok(auth.rotation().and(observed.passwords_settle).unwrap_or(RESYNC));
+                return Ok(auth.rotation().and(observed.readers_wait).unwrap_or(RESYNC));
             }
             RotationStep::Begin(request) => (auth.begin(&request), QuorumEvent::RotationBegins),
             RotationStep::Advance => {

@@ -231,7 +231,7 @@ impl Agreement {
     /// The longest time to live that can be brought into force.
     ///
     /// Every external member holds a claim of it at this moment. `None` if one of them does not.
-    pub fn settled(&self, now: Boottime) -> Option<Duration> {
+    pub fn agreed_ttl(&self, now: Boottime) -> Option<Duration> {
         let claim = self.claim.as_ref().filter(|_| self.is_kept_everywhere(now) && self.may_vote(now))?;
         Some(claim.ttl)
     }
@@ -298,7 +298,7 @@ impl Agreement {
     }
 
     fn summary(&self, now: Boottime) -> (Sharing, Option<Duration>) {
-        (self.sharing(now), self.settled(now))
+        (self.sharing(now), self.agreed_ttl(now))
     }
 }
 

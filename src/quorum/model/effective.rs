@@ -65,16 +65,16 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The maxTTL that can be published if masters are shared with other operators.
 ///
-/// A longer time to live comes into force only when the fences of those operators wait for it, up to `settled`.
-pub fn shared(next: Duration, quorum: &RedisQuorum, settled: Option<Duration>) -> Duration {
-    next.min(published(quorum).unwrap_or(SHORTEST).max(settled.unwrap_or_default()))
+/// A longer time to live comes into force only when the fences of those operators wait for it. That is up to `agreed`.
+pub fn shared(next: Duration, quorum: &RedisQuorum, agreed: Option<Duration>) -> Duration {
+    next.min(published(quorum).unwrap_or(SHORTEST).max(agreed.unwrap_or_default()))
 }
 
-/// Brings the time to live into force for which all operators that share the masters wait.
+/// Publishes a larger time to live, for which the fences of all operators that share the masters wait.
 ///
 /// It is never more than the specification has.
-pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Duration) {
-    let larger = settled.min(quorum.spec.max_ttl.get());
+pub fn publish_agreed(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, agreed: Duration) {
+    let larger = agreed.min(quorum.spec.max_ttl.get());
     if status.max_ttl_in_force.is_some_and(|in_force| in_force.get() < larger) {
         publish(status, larger);
     }
@@ -163,10 +163,10 @@ mod tests {
 
     #[test]
     fn where_masters_are_shared_a_larger_value_waits_for_the_others() {
-        let publish = |wanted, published: Option<u64>, settled: Option<u64>| {
+        let publish = |wanted, published: Option<u64>, agreed: Option<u64>| {
             let quorum = quorum(wanted, published);
             let (max_ttl, _) = next(&quorum, &mut None, false, at(100));
-            let max_ttl = shared(max_ttl, &quorum, settled.map(Duration::from_secs));
+            let max_ttl = shared(max_ttl, &quorum, agreed.map(Duration::from_secs));
             (max_ttl.as_secs(), current_max_ttl(&quorum).as_secs())
         };
         assert_eq!(publish(30_000, None, None), (1, 30), "fences wait for it from the start");
@@ -177,11 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_value_is_in_force_with_its_write() {
+    fn an_agreed_value_is_in_force_with_its_write() {
         let mut quorum = quorum(30_000, Some(10_000));
-        for (settled, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
+        for (agreed, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
             let before = quorum.clone();
-            settle(quorum.status.get_or_insert_default(), &before, Duration::from_secs(settled));
+            publish_agreed(quorum.status.get_or_insert_default(), &before, Duration::from_secs(agreed));
             assert_eq!(published(&quorum).unwrap(), Duration::from_secs(expected));
         }
     }

@@ -24,7 +24,7 @@ pub struct Input<'a> {
     /// Whether a member that starts now reads the passwords of this stage.
     pub files_written: bool,
     /// Whether the other replicas had enough time to read the passwords of this stage.
-    pub settled: bool,
+    pub read_by_replicas: bool,
     /// The members.
     pub members: &'a [MemberSummary],
 }
@@ -70,7 +70,7 @@ pub fn decide(input: &Input<'_>) -> RotationStep {
         }
         _ if !away.is_empty() => RotationStep::Wait(away),
         _ if rotation.stage == PasswordStage::Switched && input.wanted != Some(FINISH) => RotationStep::AwaitFinish,
-        _ if !input.settled => RotationStep::Nothing,
+        _ if !input.read_by_replicas => RotationStep::Nothing,
         _ => RotationStep::Advance,
     }
 }
@@ -145,7 +145,7 @@ mod tests {
             rotation: auth.rotation(),
             rotated: auth.rotated(),
             files_written: true,
-            settled: true,
+            read_by_replicas: true,
             members: &members,
         })
     }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_new_text_begins_and_the_same_again_does_nothing() {
         let idle = |wanted, rotated, members: &[MemberSummary]| {
-            decide(&Input { wanted, rotation: None, rotated, files_written: true, settled: true, members })
+            decide(&Input { wanted, rotation: None, rotated, files_written: true, read_by_replicas: true, members })
         };
         let (new, old) = (members([NEW; 3]), members([NEW, OLD, AWAY]));
         assert_eq!(idle(Some("a"), None, &new), RotationStep::Begin("a".into()));
@@ -200,12 +200,12 @@ mod tests {
     #[test]
     fn a_stage_waits_for_its_files_and_for_other_replicas() {
         let (auth, members) = (at(1), members([NEW; 3]));
-        let input = |files_written, settled| Input {
+        let input = |files_written, read_by_replicas| Input {
             wanted: Some("t"),
             rotation: auth.rotation(),
             rotated: None,
             files_written,
-            settled,
+            read_by_replicas,
             members: &members,
         };
         assert_eq!(decide(&input(false, true)), RotationStep::Nothing);

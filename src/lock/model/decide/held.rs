@@ -142,7 +142,7 @@ pub(super) fn stale_release(lock: &DistributedLock) -> Option<&'static str> {
 fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
     let left = hold.valid_until.since(now);
     // A hold that this replica never renewed can have expired while no replica renewed it, so it is no reason for a hand-over.
-    let is_unanswered = hold.unanswered || hold.trouble.is_none() && hold.won.is_some();
+    let is_unanswered = hold.unanswered || hold.trouble.is_none() && hold.last_majority_at.is_some();
     is_unanswered && !hold.is_valid(now) || hold.unanswered && left < HAND_OVER_WHEN_LEFT.min(hold.terms.ttl / 3)
 }
 
@@ -155,7 +155,7 @@ fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
 /// replica earned is never published.
 fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
     let runs_out = input.lock.valid_until().map_or(UnixMillis(i64::MIN), UnixMillis::from);
-    let (ttl, next) = (hold.terms.ttl, hold.won? + hold.terms.renew_interval);
+    let (ttl, next) = (hold.terms.ttl, hold.last_majority_at? + hold.terms.renew_interval);
     let left_at = |at: Boottime| runs_out.since(clock.latest(at).ceil());
     // No renewal earns that much, so the published time comes from a wrong clock.
     let is_ahead = left_at(input.now) > ttl;

@@ -81,15 +81,15 @@ fn pods_of_an_earlier_hold_are_in_nobodys_way_unless_they_run() {
 }
 
 #[test]
-fn a_job_is_settled_when_no_pod_of_it_runs_and_none_is_to_come() {
-    let settled = |state, is_at_rest, running| {
+fn a_job_at_rest_without_a_running_pod_runs_none() {
+    let runs_none = |state, is_at_rest, running| {
         let pods = JobPods { running, ..JobPods::default() };
-        JobEvidence { state, is_at_rest, pods, grace: Duration::ZERO }.is_settled()
+        JobEvidence { state, is_at_rest, pods, grace: Duration::ZERO }.runs_no_pod()
     };
-    assert!(settled(JobState::Gone, false, false) && settled(JobState::Stopped, true, false));
-    assert!(!settled(JobState::Gone, false, true) && !settled(JobState::Stopped, true, true));
-    assert!(!settled(JobState::Stopped, false, false), "the Job controller can still start a pod");
-    assert!(!settled(JobState::Running, false, false) && !settled(JobState::Waiting, true, false));
+    assert!(runs_none(JobState::Gone, false, false) && runs_none(JobState::Stopped, true, false));
+    assert!(!runs_none(JobState::Gone, false, true) && !runs_none(JobState::Stopped, true, true));
+    assert!(!runs_none(JobState::Stopped, false, false), "the Job controller can still start a pod");
+    assert!(!runs_none(JobState::Running, false, false) && !runs_none(JobState::Waiting, true, false));
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn a_renewal_moves_validity_and_next_renewal_from_its_start() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000).granted(Votes { yes: 3, of: 3 }, at(0)), false);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
+    holds.apply_outcome("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(11_800));
     assert_eq!(holds.next_due(), Some(at(6_000)));
 }
@@ -65,7 +65,7 @@ fn the_first_round_gives_an_adopted_hold_its_validity() {
     holds.adopt(Hold::named(hold(1, 3_000, 0).terms, at(3_000), at(3_000)), true);
     assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(12_000));
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
+    holds.apply_outcome("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     assert_eq!(holds.get("uid", &nonce(1)).unwrap().valid_until, at(11_800));
 }
 
@@ -74,7 +74,7 @@ fn a_round_without_a_majority_is_repeated_and_keeps_validity() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), round(Extend::NoQuorum { failures: vec![] }), at(3_050));
+    holds.apply_outcome("uid", &nonce(1), round(Extend::NoQuorum { failures: vec![] }), at(3_050));
     assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(8_999)));
     assert_eq!(holds.next_due(), Some(at(3_300)));
 }
@@ -84,11 +84,11 @@ fn a_replica_continues_its_hold_when_the_members_answer_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), round(Extend::NoQuorum { failures: vec![] }), at(9_050));
+    holds.apply_outcome("uid", &nonce(1), round(Extend::NoQuorum { failures: vec![] }), at(9_050));
     assert!(!holds.get("uid", &nonce(1)).unwrap().is_valid(at(9_050)));
     assert_eq!(holds.next_due(), Some(at(12_050)), "no validity is left, so the retry comes after the interval");
     assert_eq!(holds.take_due(at(12_050)).len(), 1);
-    holds.settle("uid", &nonce(1), renewed(12_050, 21_000), at(12_060));
+    holds.apply_outcome("uid", &nonce(1), renewed(12_050, 21_000), at(12_060));
     assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(20_999)));
 }
 
@@ -107,13 +107,13 @@ async fn the_end_of_a_renewal_wakes_the_task_that_renews() {
     holds.adopt(hold(1, 3_000, 9_000), true);
     assert!(is_woken().await);
     renew(3_000).await;
-    holds.settle("uid", &nonce(1), renewed(3_000, 12_000), at(3_010));
+    holds.apply_outcome("uid", &nonce(1), renewed(3_000, 12_000), at(3_010));
     assert!(is_woken().await);
     renew(6_000).await;
-    holds.settle("uid", &nonce(1), RenewalOutcome::Postponed(at(6_100)), at(6_000));
+    holds.apply_outcome("uid", &nonce(1), RenewalOutcome::Postponed(at(6_100)), at(6_000));
     assert!(is_woken().await);
     renew(6_100).await;
-    holds.settle("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(6_200));
+    holds.apply_outcome("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(6_200));
     assert!(is_woken().await);
 }
 
@@ -146,7 +146,7 @@ fn a_round_that_was_answered_too_late_is_repeated() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), round(Extend::TooLate), at(12_100));
+    holds.apply_outcome("uid", &nonce(1), round(Extend::TooLate), at(12_100));
     assert_eq!(holds.take_due(at(15_100)).len(), 1);
 }
 
@@ -154,7 +154,7 @@ fn a_round_that_was_answered_too_late_is_repeated() {
 fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
     let holds = Holds::default();
     holds.adopt(hold(2, 3_000, 9_000), false);
-    holds.settle("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
+    holds.apply_outcome("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
     assert!(!holds.get("uid", &nonce(2)).unwrap().refused);
 }
 
@@ -163,7 +163,7 @@ fn adopting_what_is_known_keeps_the_newer_knowledge() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
+    holds.apply_outcome("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     holds.adopt(hold(1, 3_000, 9_000), true);
     let hold = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!((hold.valid_until, hold.published), (at(11_800), true));
@@ -173,7 +173,7 @@ fn adopting_what_is_known_keeps_the_newer_knowledge() {
 fn a_hold_that_a_majority_refused_is_not_adopted_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.settle("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
+    holds.apply_outcome("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
     holds.adopt(hold(1, 12_000, 15_000), true);
     assert!(holds.get("uid", &nonce(1)).unwrap().refused);
     assert!(holds.take_due(at(12_000)).is_empty());
@@ -194,7 +194,7 @@ fn a_failed_holder_is_checked_again_with_the_next_renewal() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(3_300));
+    holds.apply_outcome("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(3_300));
     assert_eq!(holds.next_due(), Some(at(6_300)));
     assert_eq!(holds.take_due(at(6_300)).len(), 1);
     holds.checked("uid", &nonce(1), None);
@@ -205,7 +205,7 @@ fn a_failed_holder_is_checked_again_with_the_next_renewal() {
 fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.settle("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(3_300));
+    holds.apply_outcome("uid", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(3_300));
     let hold = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!(hold.unhealthy_since(at(3_300)), Some(&silent()));
     assert_eq!(hold.unhealthy_since(at(3_301)), None);
@@ -218,7 +218,7 @@ fn a_check_that_is_due_before_the_next_renewal_hastens_it() {
     let renew = |from, check_by| {
         assert_eq!(holds.take_due(at(from)).len(), 1);
         holds.checked("uid", &nonce(1), check_by);
-        holds.settle("uid", &nonce(1), renewed(from, from + 9_000), at(from + 10));
+        holds.apply_outcome("uid", &nonce(1), renewed(from, from + 9_000), at(from + 10));
         holds.next_due()
     };
     assert_eq!(renew(3_000, Some(at(5_500))), Some(at(5_500)));
@@ -238,7 +238,7 @@ fn naming(byte: u8) -> DistributedLock {
 fn a_refusal_of_an_earlier_hold_does_not_end_the_present_one() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
-    holds.settle("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
+    holds.apply_outcome("uid", &nonce(1), round(Extend::Refused { refusals: 2 }), at(3_010));
     assert!(holds.of(&naming(1)).unwrap().refused);
     assert_eq!(holds.of(&naming(2)), None);
     holds.adopt(hold(2, 12_000, 15_000), true);
@@ -253,7 +253,7 @@ fn votes_count_until_a_restarted_member_could_vote_again() {
     let votes = |now| holds.get("uid", &nonce(1)).unwrap().votes_of(at(now));
     assert_eq!(votes(1_000), None, "another replica renewed it");
     holds.take_due(at(3_000));
-    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
+    holds.apply_outcome("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
     assert_eq!(votes(11_999), Some(Votes { yes: 3, of: 3 }));
     assert_eq!(votes(12_000), None, "the processes that voted have possibly ended");
 }
@@ -265,7 +265,7 @@ fn renewals_that_began_together_are_spread_over_the_interval() {
             let holds = Holds::default();
             holds.adopt(hold(byte, 3_000, 9_000), true);
             prepare(&holds, byte);
-            holds.settle("uid", &nonce(byte), renewed(6_000, 14_800), at(6_010));
+            holds.apply_outcome("uid", &nonce(byte), renewed(6_000, 14_800), at(6_010));
             holds.next_due().unwrap()
         };
         [0, 63, 127, 191, 255].map(due)
@@ -278,11 +278,12 @@ fn renewals_that_began_together_are_spread_over_the_interval() {
             .all(|(due, wanted)| due.since(wanted).max(wanted.since(*due)) < Duration::from_millis(1))
     };
     assert!(apart(dues(|_, _| ())), "a replica that starts renews all holds at once");
-    let renewed_before = |holds: &Holds, byte| holds.settle("uid", &nonce(byte), renewed(3_000, 11_800), at(3_010));
+    let renewed_before =
+        |holds: &Holds, byte| holds.apply_outcome("uid", &nonce(byte), renewed(3_000, 11_800), at(3_010));
     assert_eq!(dues(renewed_before), [at(9_000); 5]);
     let silent_before = |holds: &Holds, byte| {
-        holds.settle("uid", &nonce(byte), renewed(3_000, 11_800), at(3_010));
-        holds.settle("uid", &nonce(byte), round(Extend::NoQuorum { failures: vec![] }), at(5_900));
+        holds.apply_outcome("uid", &nonce(byte), renewed(3_000, 11_800), at(3_010));
+        holds.apply_outcome("uid", &nonce(byte), round(Extend::NoQuorum { failures: vec![] }), at(5_900));
     };
     assert!(apart(dues(silent_before)), "it renews all holds at once when the members answer again");
 }

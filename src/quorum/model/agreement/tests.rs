@@ -108,10 +108,10 @@ fn a_newcomer_waits_and_votes_when_its_claim_is_on_all_members() {
         reads(&mut agreement, member, &process(member), &state(true, false, &[]), 1);
     }
     assert_eq!(agreement.sharing(at(1)), Sharing::Joining(vec![name("c")]));
-    assert!(!agreement.may_vote(at(1)) && agreement.settled(at(1)).is_none());
+    assert!(!agreement.may_vote(at(1)) && agreement.agreed_ttl(at(1)).is_none());
     assert!(reads(&mut agreement, "c", &process("c"), &state(true, false, &[]), 2), "news");
     assert!(agreement.may_vote(at(2)));
-    assert_eq!(agreement.settled(at(2)), Some(30 * SECOND));
+    assert_eq!(agreement.agreed_ttl(at(2)), Some(30 * SECOND));
     assert_eq!(agreement.sharing(at(2)), Sharing::Agreed(vec![]));
     assert!(!reads(&mut agreement, "c", &process("c"), &state(true, true, &[]), 3), "no news");
     assert!(agreement.question(&name("c"), &process("c"), at(3)).unwrap().0.joined);
@@ -138,7 +138,7 @@ fn the_loss_of_a_member_does_not_stop_those_who_have_joined() {
     }
     assert!(agreement.may_vote(at(200)) && agreement.counts(&name("a"), &process("a"), at(200)));
     assert!(!agreement.counts(&name("c"), &process("c"), at(200)));
-    assert_eq!(agreement.settled(at(200)), None, "a longer ttl does not come into force then");
+    assert_eq!(agreement.agreed_ttl(at(200)), None, "a longer ttl does not come into force then");
     // It is back with another process. The operator claims there immediately, and its votes count only after that.
     assert!(asks(&agreement, "c", &run("c2"), 200));
     agreement.admitted(&name("c"), Some(run("c2")));
@@ -221,12 +221,12 @@ fn a_longer_ttl_is_in_force_only_when_every_member_holds_it() {
     let mut agreement = joined(10);
     agreement.set_claim(Some(claim(30)));
     assert!(agreement.may_vote(at(1)) && !agreement.counts(&name("a"), &process("a"), at(1)));
-    for (member, settled) in [("a", None), ("b", None), ("c", Some(30 * SECOND))] {
+    for (member, agreed) in [("a", None), ("b", None), ("c", Some(30 * SECOND))] {
         let stale = claim(10);
         assert!(!agreement.read(&name(member), &process(member), &stale, &state(true, true, &[]), at(1)));
         reads(&mut agreement, member, &process(member), &state(true, true, &[]), 1);
         assert!(agreement.counts(&name(member), &process(member), at(1)));
-        assert_eq!(agreement.settled(at(1)), settled, "{member}");
+        assert_eq!(agreement.agreed_ttl(at(1)), agreed, "{member}");
     }
 }
 

@@ -120,17 +120,17 @@ fn fault_tolerant(status: &RedisQuorumStatus, lists: &Lists) -> Condition {
 
 fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
     let all = |_: &MemberStatus| true;
-    let settled = status.members.iter().all(|member| member.state == MemberState::Admitted);
-    let waiting = (!settled).then(|| waiting_for(status, all));
+    let all_admitted = status.members.iter().all(|member| member.state == MemberState::Admitted);
+    let waiting = (!all_admitted).then(|| waiting_for(status, all));
     let change = overview.change.as_ref().filter(|_| !lists.is_settled());
     let update = overview.rollout.as_ref().map(|Progress { message, .. }| message);
     let doing = [change, update, waiting.as_ref()].into_iter().flatten().cloned().collect::<Vec<_>>().join("; ");
     let message = match (overview.rollout.as_ref().map(|rollout| rollout.paused), &overview.rotation) {
         _ if !lists.is_settled() => QuorumMessage::MembersChanging { doing },
-        (Some(true), _) if settled => QuorumMessage::RolloutPausedAlone { doing },
+        (Some(true), _) if all_admitted => QuorumMessage::RolloutPausedAlone { doing },
         (Some(true), _) => QuorumMessage::RolloutPaused { doing },
         (Some(false), _) => QuorumMessage::Updating { doing },
-        (None, _) if !settled => {
+        (None, _) if !all_admitted => {
             let (type_, reason) = (QuorumCondition::Progressing, waiting_reason(status, all));
             return Condition { type_, holds: Status::True, reason, message: doing };
         }

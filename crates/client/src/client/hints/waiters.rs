@@ -105,8 +105,8 @@ impl Waiters {
     /// Returns the message for other clients, if they still have its ticket.
     pub(super) fn unsubscribe(&mut self, now: Instant) -> Option<Message> {
         (self.has_subscriber, self.last_used) = (false, now);
-        let is_settled = self.announced_wait.is_none() || self.was_next;
-        (!is_settled).then_some(Message::Departed(self.ticket))
+        let is_done = self.announced_wait.is_none() || self.was_next;
+        (!is_done).then_some(Message::Departed(self.ticket))
     }
 
     /// The announcement of the waiting caller, once per interval.

@@ -1,3 +1,5 @@
+//! Acquires a lock: a round of votes, and a second round if the token counters differ.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -239,7 +241,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         } else {
             Round::send(electorate, admitted(electorate), timeout, [command(None)])
         };
-        while !set.ballot.is_settled() {
+        while !set.ballot.is_decided() {
             let Some(answer) = round.next().await else { break };
             set.on_answer(answer);
             if set.ballot.progress() == Progress::Lost(Loss::Open) {
@@ -306,7 +308,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
             let behind = u32::try_from(behind).unwrap_or(u32::MAX);
             Arc::from([Command::RaiseCounter { key, value, token, behind }])
         });
-        while !ballot.is_settled() {
+        while !ballot.is_decided() {
             let Some((index, answer)) = round.next().await else { break };
             match answer {
                 Ok(answers) => match answers.replies.first() {

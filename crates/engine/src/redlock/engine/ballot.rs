@@ -1,3 +1,5 @@
+//! Counts the votes on one request, and keeps the reasons of missing votes.
+
 use std::collections::BTreeMap;
 
 use crate::redlock::{
@@ -79,7 +81,7 @@ impl<'a> Ballot<'a> {
     }
 
     /// Returns true if more answers cannot change the result.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_decided(&self) -> bool {
         !matches!(self.progress(), Progress::Pending | Progress::Lost(Loss::Open))
     }
 
@@ -87,7 +89,7 @@ impl<'a> Ballot<'a> {
     ///
     /// If the result is open, electors without a vote have timed out.
     pub(super) fn close(&mut self) {
-        if self.is_settled() {
+        if self.is_decided() {
             return;
         }
         for index in 0..self.electorate.electors().len() {

@@ -1,3 +1,5 @@
+//! Extends many holds in pipelines of at most a hundred.
+
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::time::Duration;
@@ -152,7 +154,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
                     hold.refused = Some(self.clock.boottime());
                 }
             }
-            if live.iter().all(|hold| hold.ballot.is_settled()) {
+            if live.iter().all(|hold| hold.ballot.is_decided()) {
                 round.wait_at_most(self.settings.node_timeout / 2);
             }
         }

@@ -1,3 +1,5 @@
+//! Seals a hold: replaces its value, so that no replica can extend it.
+
 use std::time::Duration;
 
 use super::Redlock;
@@ -28,7 +30,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let mut ballot = Ballot::new(electorate);
         let mut until = Boottime::default();
         let mut round = Round::send(electorate, admitted(electorate), self.settings.node_timeout, [command]);
-        while !ballot.is_settled() {
+        while !ballot.is_decided() {
             let Some((index, answer)) = round.next().await else { break };
             let answers = match answer {
                 Ok(answers) => answers,

@@ -150,7 +150,7 @@ fn a_hold_that_cannot_be_renewed_is_handed_over_while_possible() {
         "members that are fenced for this replica are fenced for all"
     );
     slipping.trouble = None;
-    slipping.won = None;
+    slipping.last_majority_at = None;
     assert!(
         matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))),
         "it ran out before this replica observed it"
@@ -168,7 +168,7 @@ fn a_round_without_a_majority_does_not_end_a_valid_hold() {
     holds.adopt(hold(WALL.0 - 2_000, 5_000), true);
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
-    holds.settle("u", &nonce, RenewalOutcome::Round(Extend::NoQuorum { failures: vec![] }), NOW);
+    holds.apply_outcome("u", &nonce, RenewalOutcome::Round(Extend::NoQuorum { failures: vec![] }), NOW);
     let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, holds.get("u", &nonce))) else { panic!() };
     assert!(rest.status.holder.is_some());
 }

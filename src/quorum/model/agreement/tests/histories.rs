@@ -156,9 +156,9 @@ impl World {
         let state = script(&mut self.processes[member].1, &claim, write, now);
         operator.agreement.read(&member_name, &run_id, &claim, &state, at(now));
         let everywhere = self.processes.iter().all(|(_, record)| record.contains_key(&index.to_string()));
-        operator.joined |= everywhere || operator.agreement.settled(at(now)).is_some();
-        let settled = operator.agreement.settled(at(now)).unwrap_or_default().as_secs();
-        operator.published = operator.wanted.min(operator.published.max(settled)).max(operator.published);
+        operator.joined |= everywhere || operator.agreement.agreed_ttl(at(now)).is_some();
+        let agreed = operator.agreement.agreed_ttl(at(now)).unwrap_or_default().as_secs();
+        operator.published = operator.wanted.min(operator.published.max(agreed)).max(operator.published);
     }
 
     /// The basis of two operators' votes at one process.

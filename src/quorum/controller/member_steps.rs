@@ -1,5 +1,5 @@
-//! The members one by one: what the fence decides, carried out until there is nothing left to do but wait. On an external master the
-//! operator only reads, keeps the record of the operators, and raises the token counter. Its votes count only by the status.
+//! Carries out the steps that the fence decides for each member, until the member must wait. On an external master the operator only
+//! reads, keeps the record of the operators, and raises the token counter. Its votes count only by the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +28,11 @@ const STEPS: usize = 8;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Takes all possible steps for every member, and returns when to check them again without an event.
-pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic> {
+pub(super) async fn take_all(observer: &Observer<'_>) -> Result<Monotonic> {
     let cluster = observer.cluster;
     let mut wake = cluster.now() + RESYNC;
     for link in observer.plan.all_members().filter_map(|member| observer.sources.session.link(&member.name)) {
-        let until = match settle_one(observer, &link).await {
+        let until = match take_steps(observer, &link).await {
             Ok(until) => until,
             // A failed member must not delay the other members.
             Err(Error::Member(error)) => {
@@ -52,7 +52,7 @@ pub(super) async fn settle(observer: &Observer<'_>) -> Result<Monotonic> {
 }
 
 /// Takes steps until the member must wait. Returns the latest end of that wait.
-async fn settle_one(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>> {
+async fn take_steps(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>> {
     let cluster = observer.cluster;
     for _ in 0..STEPS {
         let snapshot = observer.sources.observe(link, observer.sources.session.quorum()).await?;
@@ -129,7 +129,7 @@ async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> 
     let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);
     let pod = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid));
     let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else { return Ok(None) };
-    let deleted = rollout::unless_kept(observer, snapshot.name(), observer.cluster.delete(pod.as_ref()).await)?;
+    let deleted = rollout::deletion_outcome(observer, snapshot.name(), observer.cluster.delete(pod.as_ref()).await)?;
     if deleted == Some(true) {
         let (pod, reason) = (pod.name_any(), snapshot.record.reason);
         tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted the pod, to end its process");
@@ -151,9 +151,9 @@ mod tests {
         for (code, requests) in [(400, 3), (403, 3), (422, 3), (500, 1)] {
             let world = World::new(quorum(&members), Vec::new(), move |_| denial(code));
             let cluster = world.cluster();
-            let settled = settle(&world.observer(&cluster)).await;
+            let taken = take_all(&world.observer(&cluster)).await;
             assert_eq!(world.requests("PUT").len(), requests, "{code}");
-            assert_eq!(settled.is_ok(), code < 500, "{code}: {settled:?}");
+            assert_eq!(taken.is_ok(), code < 500, "{code}: {taken:?}");
         }
     }
 }
