@@ -150,13 +150,13 @@ pub fn decide(input: &FenceInput<'_>) -> FenceStep {
     }
     match input.reach {
         Reach::NotRunning => record_state(input.record, State::Pending, FenceStep::WritePending),
-        Reach::Connecting { since } if input.record.admitted => lost(input.record, *since, input.now),
+        Reach::Connecting { since } if input.record.admitted => decide_silent(input.record, *since, input.now),
         Reach::Connecting { .. } => record_state(input.record, State::Starting, FenceStep::WriteStarting),
-        Reach::Lost { since } => lost(input.record, *since, input.now),
+        Reach::Lost { since } => decide_silent(input.record, *since, input.now),
         Reach::Answering(_) if !input.epoch_raised => FenceStep::RaiseEpoch,
-        Reach::Answering(answering) if input.record.admits(&answering.run_id) => standing(input, answering),
+        Reach::Answering(answering) if input.record.admits(&answering.run_id) => decide_admitted(input, answering),
         Reach::Answering(answering) if answering.users == Users::Open => fence_open(input, answering),
-        Reach::Answering(answering) => waiting(input, answering),
+        Reach::Answering(answering) => decide_closed(input, answering),
     }
 }
 
@@ -209,7 +209,8 @@ fn record_state(record: &Record, state: State, write: FenceStep) -> FenceStep {
     if record.state == state { FenceStep::Wait { until: None } } else { write }
 }
 
-fn lost(record: &Record, since: Monotonic, now: Monotonic) -> FenceStep {
+/// Decides about a member whose process does not answer.
+fn decide_silent(record: &Record, since: Monotonic, now: Monotonic) -> FenceStep {
     let until = since + UNREACHABLE_AFTER;
     match record.state {
         State::Unreachable => FenceStep::Wait { until: None },
@@ -227,7 +228,7 @@ fn is_to_end(record: &Record, answering: &ObservedProcess) -> bool {
 }
 
 /// Decides about an answering process that the record admits.
-fn standing(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
+fn decide_admitted(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
     match (answering.users, input.record.state) {
         _ if input.clock_jumped => CLOCK_JUMPED,
         (Users::Open, State::Admitted) if input.process.is_none() || input.process == input.record.process.as_ref() => {
@@ -253,7 +254,7 @@ const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>, close: bool) -> Fe
 }
 
 /// Decides about a closed process that is not admitted.
-fn waiting(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
+fn decide_closed(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
     let may_vote_at = count_from(answering, input.fenced_since) + input.rejoin_delay;
     let recorded = input.record.state == State::Fenced && input.record.run_id.as_ref() == Some(&answering.run_id);
     if !recorded {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::decommission::EndStep;
 use super::record::{Record, State};
 use super::{
-    Evidence, FenceInput, FenceStep, Reach, Reason, RunId, Verdict, count_from, fenced, first_or_restarted, lost,
-    record_state,
+    Evidence, FenceInput, FenceStep, Reach, Reason, RunId, Verdict, count_from, decide_silent, fenced,
+    first_or_restarted, record_state,
 };
 use crate::time::Monotonic;
 
@@ -27,11 +27,11 @@ pub fn predecessor(record: &Record, current: Option<&RunId>) -> Verdict {
 /// Decides the next step for one external member. No step opens, closes or ends a process.
 pub fn decide_external(input: &FenceInput<'_>) -> FenceStep {
     match input.reach {
-        Reach::Connecting { since } if input.record.admitted => lost(input.record, *since, input.now),
+        Reach::Connecting { since } if input.record.admitted => decide_silent(input.record, *since, input.now),
         Reach::NotRunning | Reach::Connecting { .. } => {
             record_state(input.record, State::Starting, FenceStep::WriteStarting)
         }
-        Reach::Lost { since } => lost(input.record, *since, input.now),
+        Reach::Lost { since } => decide_silent(input.record, *since, input.now),
         Reach::Answering(answering) if input.record.admits(&answering.run_id) => standing(input),
         Reach::Answering(answering) => {
             let recorded =

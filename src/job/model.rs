@@ -1,4 +1,4 @@
-//! Pure: what claim a Job asks for by its annotations, and what becomes of the Job when that claim has ended.
+//! Pure: the claim that a Job requests by its annotations, and the state of the Job after the end of that claim.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,7 +10,7 @@ use crate::api::{
     Claim, DistributedLock, DistributedLockSpec, GoDuration, JOB_MAX_HOLD_ANNOTATION, JOB_MIN_HOLD_ANNOTATION,
     JOB_ON_WAIT_TIMEOUT_ANNOTATION, JOB_QUORUM_ANNOTATION, JOB_TTL_ANNOTATION, JOB_WAIT_TIMEOUT_ANNOTATION, QuorumRef,
 };
-use crate::lock::model::job::{UnfitJob, asked_lock, is_finished, is_suspended, may_be_started, template_token};
+use crate::lock::model::job::{UnfitJob, is_finished, is_suspended, may_be_started, requested_lock, template_token};
 use crate::quorum::model::lookup::full_name;
 
 /// The operator replaces this text in a key with the name of the Job.
@@ -92,7 +92,7 @@ messages! {
 
 /// Decides the next step. `claim` is the lock with the name of the Job's claim, if it exists.
 pub fn decide(job: &Job, claim: Option<&DistributedLock>) -> Step {
-    let asks = asked_lock(job).is_some_and(|key| !key.is_empty());
+    let asks = requested_lock(job).is_some_and(|key| !key.is_empty());
     if !asks || job.metadata.deletion_timestamp.is_some() || is_finished(job) {
         return Step::Nothing;
     }
@@ -157,7 +157,7 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
         let why = format!("{value:?} is neither Delete nor Suspend");
         return Err(JobEvent::Invalid { annotation: JOB_ON_WAIT_TIMEOUT_ANNOTATION, why });
     }
-    let key = asked_lock(job).unwrap_or_default().replace(JOB_PLACEHOLDER, &job.name_any());
+    let key = requested_lock(job).unwrap_or_default().replace(JOB_PLACEHOLDER, &job.name_any());
     let claim = Claim { job_name: Some(job.name_any()), job_uid: job.uid(), ..Claim::default() };
     let spec = DistributedLockSpec {
         key: Some(key),

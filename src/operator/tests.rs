@@ -208,7 +208,7 @@ fn a_pruned_job_is_started_and_stopped_in_the_same_way() {
         assert_same::<Job>(&job, |job| {
             let pods = || job::pods([(Some(7), instance::Instance::Running)], 7);
             answers([
-                &job::asked_lock(job),
+                &job::requested_lock(job),
                 &job::may_be_started(job, "j"),
                 &job::fit(Some(job), "j", Some("job"), false),
                 &(job::is_finished(job), job::is_suspended(job), job::is_at_rest(job)),

@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::hand_over::Memory;
-use self::lease::{LeaseObservation, believable};
+use self::lease::{LeaseObservation, plausible_epoch};
 use self::reach::Reach;
 use crate::api::RedisQuorum;
 use crate::time::{Boottime, Clock, UnixMillis};
@@ -47,7 +47,7 @@ const RETRY_PERIOD: Duration = Duration::from_millis(500);
 /// How long a replica does not take the Lease after a hand-over, so that another replica can take it.
 ///
 /// It waits even if it reaches the quorum again.
-const STAND_ASIDE: Duration = Duration::from_secs(1);
+const HAND_OVER_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time to read and write the Lease once.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum time between two terms that begin because a member obeys a higher epoch.
@@ -83,13 +83,13 @@ pub struct Candidacy {
     /// The highest known epoch, of the Lease or of a member.
     highest: Option<i32>,
     /// There is no epoch for another term, and this was logged.
-    refuses: bool,
+    epochs_exhausted: bool,
     /// The last logged leader.
     follows: Option<String>,
     /// When this replica last handled a member that obeys a higher epoch.
     raised: Option<Boottime>,
     /// This replica does not take the Lease before this time.
-    aside_until: Boottime,
+    paused_until: Boottime,
 }
 
 /// The reason for the end of a pause.
@@ -106,7 +106,7 @@ impl Candidacy {
             leases,
             name: name.into(),
             identity: identity.into(),
-            aside_until: clock.boottime(),
+            paused_until: clock.boottime(),
             clock,
             terms: watch::Sender::new(None),
             leading: None,
@@ -114,7 +114,7 @@ impl Candidacy {
             reach: Reach::default(),
             memory: Memory::default(),
             highest: None,
-            refuses: false,
+            epochs_exhausted: false,
             follows: None,
             raised: None,
         }
@@ -154,7 +154,7 @@ impl Candidacy {
             Ok(Ok(Some(quorum))) => {
                 tracing::info!(quorum, "releasing the Lease, because another replica perhaps reaches the quorum");
                 let now = self.clock.boottime();
-                self.aside_until = now + STAND_ASIDE;
+                self.paused_until = now + HAND_OVER_PAUSE;
                 self.end_term("it does not reach a quorum");
                 self.release_lease(Some(self.memory.next(now, replica.api_now()))).await;
             }
@@ -185,7 +185,7 @@ impl Candidacy {
     /// The next term begins above that epoch, as soon as this replica has confirmed that it holds the Lease.
     fn rise_above(&mut self, epoch: i64, api_now: UnixMillis) {
         self.raised = Some(self.clock.boottime());
-        match believable(epoch, self.highest, api_now) {
+        match plausible_epoch(epoch, self.highest, api_now) {
             Some(epoch) => {
                 self.highest = self.highest.max(Some(epoch));
                 self.end_term("a member obeys a higher epoch");

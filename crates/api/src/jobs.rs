@@ -1,4 +1,4 @@
-//! Pure: the lock that a Job asks for, and the state of a Job.
+//! Pure: the lock that a Job requests, and the state of a Job.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
@@ -9,7 +9,7 @@ use crate::JOB_LOCK_ANNOTATION;
 ///
 /// Without the annotation no claim starts or suspends the Job. So a right to create claims gives no right on other Jobs.
 #[must_use]
-pub fn asked_lock(job: &Job) -> Option<&str> {
+pub fn requested_lock(job: &Job) -> Option<&str> {
     job.annotations().get(JOB_LOCK_ANNOTATION).map(|key| key.trim())
 }
 

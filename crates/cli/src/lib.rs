@@ -45,7 +45,7 @@ const NO: u8 = 1;
 /// The exit code if the command itself failed, or its options are wrong.
 pub const FAILED: u8 = 125;
 
-/// Commands for people and scripts.
+/// Commands for users and scripts.
 #[derive(Debug, clap::Subcommand)]
 pub enum UserCommand {
     /// List locks: who holds them, for how long, and who waits.
@@ -125,12 +125,14 @@ fn dispatch(command: UserCommand, tree: clap::Command) -> anyhow::Result<bool> {
         UserCommand::Completions(args) => shell::completions(&args).map(|()| true),
         UserCommand::Man(args) => shell::man(&args, tree).map(|()| true),
         UserCommand::Install(args) => shell::install(&args).map(|()| true),
-        asks => tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ask(asks)),
+        command => {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run_in_cluster(command))
+        }
     }
 }
 
 /// Executes a command that connects to a cluster. Returns whether the answer is yes.
-async fn ask(command: UserCommand) -> anyhow::Result<bool> {
+async fn run_in_cluster(command: UserCommand) -> anyhow::Result<bool> {
     match command {
         UserCommand::List(args) => list::run(args).await?,
         UserCommand::Status(args) => status::run(args).await?,

@@ -17,7 +17,7 @@ use super::end::Doubt;
 use super::instance::Instance;
 use super::queue::age;
 use crate::api::jobs::has_condition;
-pub use crate::api::jobs::{asked_lock, is_finished, is_suspended};
+pub use crate::api::jobs::{is_finished, is_suspended, requested_lock};
 use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
 
 /// The grace period of pods that set none.
@@ -161,7 +161,7 @@ pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> R
         () if uid.is_some() && job.metadata.uid.as_deref() != uid => Err(UnfitJob::OtherJob { job: job_name() }),
         () if job.metadata.deletion_timestamp.is_some() => Err(UnfitJob::Deleted { job: job_name() }),
         () if is_finished(job) => Err(UnfitJob::Finished { job: job_name() }),
-        () if asked_lock(job).is_none() => Err(UnfitJob::NotAsked { job: job_name() }),
+        () if requested_lock(job).is_none() => Err(UnfitJob::NotAsked { job: job_name() }),
         () => may_be_started(job, name),
     };
     is_wanted?;

@@ -25,7 +25,7 @@ pub const FRESH: Duration = Duration::from_secs(5);
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// How much earlier a claim ends for the operator that renewed it than in the record.
-const BELIEVED_SHORTER: Duration = MARGIN;
+const LOCAL_END_MARGIN: Duration = MARGIN;
 
 /// How long a claim is valid without a renewal.
 ///
@@ -55,7 +55,7 @@ pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
     })
 }
 
-/// The state of the agreement, as users see it.
+/// The state of the agreement, for the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// There are no external members.
@@ -183,7 +183,7 @@ impl Agreement {
         // replica needs to join again. This holds for a claim of each replica.
         let goes_on = self.is_joined(now) && self.on_majority(now, |last| last.kept);
         if goes_on || self.is_kept_everywhere(now) || self.on_majority(now, |last| last.stood) {
-            self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives.saturating_sub(BELIEVED_SHORTER));
+            self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives.saturating_sub(LOCAL_END_MARGIN));
         }
         recovered || before != self.summary(now)
     }

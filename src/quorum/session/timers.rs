@@ -45,9 +45,9 @@ struct RunningContainer {
 impl RunningContainer {
     /// The container of a process of this pod, if its pod showed it before the request to the process.
     ///
-    /// `asked` is the time of the request that the process answered.
-    fn container_of(&mut self, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
-        if self.pod_uid != pod_uid || asked < self.since {
+    /// `requested_at` is the time of the request that the process answered.
+    fn container_of(&mut self, pod_uid: &str, run_id: &RunId, requested_at: Boottime) -> Option<String> {
+        if self.pod_uid != pod_uid || requested_at < self.since {
             return None;
         }
         let of = self.of.get_or_insert_with(|| run_id.clone());
@@ -79,9 +79,15 @@ impl Timers {
     /// The container that the member's pod showed as running before the request to this process.
     ///
     /// The process has answered since.
-    pub(crate) fn container_of(&self, member: &str, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
+    pub(crate) fn container_of(
+        &self,
+        member: &str,
+        pod_uid: &str,
+        run_id: &RunId,
+        requested_at: Boottime,
+    ) -> Option<String> {
         let mut containers = self.containers.lock();
-        containers.get_mut(member)?.container_of(pod_uid, run_id, asked)
+        containers.get_mut(member)?.container_of(pod_uid, run_id, requested_at)
     }
 
     /// Since when this replica has known that the pod with this UID is gone.

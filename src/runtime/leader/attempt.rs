@@ -17,7 +17,7 @@ use crate::time::{Boottime, UnixMillis};
 /// The delay before a replica that misses a quorum takes a Lease without a holder.
 ///
 /// In that time a replica that reaches all quorums can take it.
-const RELUCTANCE: Duration = Duration::from_millis(1_500);
+const TAKE_DELAY: Duration = Duration::from_millis(1_500);
 /// The age from which a wish to hand over is dropped, if this replica reaches the quorum.
 ///
 /// By then the links have detected silent members.
@@ -29,7 +29,7 @@ impl Candidacy {
     /// Returns the quorum because of which the leader must release the Lease, if there is one.
     pub(super) async fn attempt(&mut self, replica: &impl ReplicaState) -> kube::Result<Option<String>> {
         let sent = self.clock.boottime();
-        if sent < self.aside_until {
+        if sent < self.paused_until {
             return Ok(None);
         }
         let api_now = replica.api_now();
@@ -45,8 +45,8 @@ impl Candidacy {
         self.highest = highest_epoch(self.highest, spec.lease_transitions);
         self.memory.observe(Record::of(&lease), sent);
         let epoch = self.leading.as_ref().map(|term| term.epoch);
-        let reluctance = self.reach.missing(sent).map_or(Duration::ZERO, |_quorum| RELUCTANCE);
-        match evaluate(&spec, &self.identity, epoch, reluctance, sent.since(unchanged_since)) {
+        let take_delay = self.reach.missing(sent).map_or(Duration::ZERO, |_quorum| TAKE_DELAY);
+        match evaluate(&spec, &self.identity, epoch, take_delay, sent.since(unchanged_since)) {
             Verdict::Wait => {
                 self.end_term("another replica took the lease");
                 self.follow(spec.holder_identity.unwrap_or_default());
@@ -103,14 +103,14 @@ impl Candidacy {
     /// Reports whether a next term can have an epoch, and logs the error once.
     fn report_next_epoch(&mut self, exists: bool, replica: &impl ReplicaState) {
         replica.refuses_to_lead(!exists);
-        if !exists && !self.refuses {
+        if !exists && !self.epochs_exhausted {
             tracing::error!(
                 lease = self.name,
                 "no replica can lead: leaseTransitions of the Lease is the largest number there is, and each term needs a larger one. \
                  Held locks are renewed, nothing is granted. Set it to 0: docs/security.md, \"The Lease\""
             );
         }
-        self.refuses = !exists;
+        self.epochs_exhausted = !exists;
     }
 
     /// Renews the Lease, or returns a quorum that this replica does not reach, for a hand-over.

@@ -9,7 +9,7 @@ use crate::time::{Boottime, UnixMillis};
 
 /// The origin of epochs: 2023-11-14. They fit the Lease's 32-bit `leaseTransitions` until 2091.
 const EPOCH_ORIGIN_SECONDS: i64 = 1_700_000_000;
-/// How far a believable epoch can be ahead of the last epoch and the clock, in seconds.
+/// How far a plausible epoch can be ahead of the last epoch and the clock, in seconds.
 ///
 /// A leader with a plausible clock never makes a larger epoch, so a user wrote it by hand. An epoch above it would use up the remaining epochs.
 const EPOCH_LEAD: i64 = 31 * 86_400;
@@ -56,14 +56,14 @@ impl LeaseObservation {
 
 /// Decides from the Lease's spec and from the time for which it is unchanged.
 ///
-/// This replica is `me`, and leads the term with this epoch. `reluctance` is the delay before it takes a Lease without a holder, so that another
+/// This replica is `me`, and leads the term with this epoch. `take_delay` is the delay before it takes a Lease without a holder, so that another
 /// replica can take it.
 #[must_use]
 pub(super) fn evaluate(
     spec: &LeaseSpec,
     me: &str,
     epoch: Option<i64>,
-    reluctance: Duration,
+    take_delay: Duration,
     unchanged_for: Duration,
 ) -> Verdict {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
@@ -72,7 +72,7 @@ pub(super) fn evaluate(
         return if same_term { Verdict::Renew } else { Verdict::Take };
     }
     let duration = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
-    let wait = if holder.is_empty() { reluctance } else { duration.map_or(LEASE_DURATION, Duration::from_secs) };
+    let wait = if holder.is_empty() { take_delay } else { duration.map_or(LEASE_DURATION, Duration::from_secs) };
     if unchanged_for >= wait { Verdict::Take } else { Verdict::Wait }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn next_epoch(last: Option<i32>, now: UnixMillis) -> Option<i32> {
 
 /// The epoch that a member requires, if a new term can begin above it.
 #[must_use]
-pub(super) fn believable(epoch: i64, last: Option<i32>, now: UnixMillis) -> Option<i32> {
+pub(super) fn plausible_epoch(epoch: i64, last: Option<i32>, now: UnixMillis) -> Option<i32> {
     let limit = i64::from(last.unwrap_or(0).max(by_clock(now))).saturating_add(EPOCH_LEAD);
     i32::try_from(epoch).ok().filter(|epoch| i64::from(*epoch) <= limit)
 }
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    const RELUCTANCE: Duration = Duration::from_millis(1_500);
+    const TAKE_DELAY: Duration = Duration::from_millis(1_500);
 
     fn spec(holder: Option<&str>, epoch: i32) -> LeaseSpec {
         LeaseSpec {
@@ -163,7 +163,7 @@ mod tests {
             assert_eq!(decided(&spec(holder, 7), None, 0), Verdict::Take);
         }
         let take =
-            |millis| evaluate(&spec(None, 7), "me", None, RELUCTANCE, Duration::from_millis(millis)) == Verdict::Take;
+            |millis| evaluate(&spec(None, 7), "me", None, TAKE_DELAY, Duration::from_millis(millis)) == Verdict::Take;
         assert_eq!((take(0), take(1_499), take(1_500)), (false, false, true));
     }
 
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn an_epoch_that_no_clock_can_have_made_is_not_believed() {
         let now = unix(1_000);
-        assert_eq!(believable(5_000, Some(900), now), Some(5_000), "a clock was an hour ahead");
-        assert_eq!(believable(i64::from(i32::MAX), Some(900), now), None);
-        assert_eq!(believable(i64::MAX, Some(900), now), None);
+        assert_eq!(plausible_epoch(5_000, Some(900), now), Some(5_000), "a clock was an hour ahead");
+        assert_eq!(plausible_epoch(i64::from(i32::MAX), Some(900), now), None);
+        assert_eq!(plausible_epoch(i64::MAX, Some(900), now), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One period of leadership, as everything that works for it sees it.
+//! One period of leadership, for all tasks that run during it.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::time::{Boottime, Clock};
 
 /// How long a hold waits for a hand-over. The leader releases the Lease much earlier, if it can.
-const PATIENCE: Duration = Duration::from_secs(2);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One period of leadership.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl Term {
     #[must_use]
     pub fn may_hand_over(&self, quorum: &str, now: Boottime) -> bool {
         let since = self.wishes.by_quorum.lock().get(quorum).copied();
-        !self.wishes.refused.load(Ordering::Acquire) && since.is_none_or(|since| now.since(since) < PATIENCE)
+        !self.wishes.refused.load(Ordering::Acquire) && since.is_none_or(|since| now.since(since) < HAND_OVER_TIMEOUT)
     }
 
     /// Resolves when there is a new wish.

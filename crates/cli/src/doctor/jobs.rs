@@ -7,7 +7,7 @@ use super::checks::{Finding, State};
 use crate::cluster::objects::LockObject;
 use crate::output::format::{and, between, count};
 use redlock_api::MilliTime;
-use redlock_api::jobs::{asked_lock, is_finished, is_suspended};
+use redlock_api::jobs::{is_finished, is_suspended, requested_lock};
 
 /// The longest time in which an operator creates the claim of a Job, in milliseconds.
 const LONGEST_CLAIM_DELAY: i64 = 30_000;
@@ -16,7 +16,7 @@ const NAMED: usize = 5;
 
 /// Checks the Jobs that request a lock. `None`: no unfinished Job requests one.
 pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option<Finding> {
-    let requests_lock = |job: &&Job| asked_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
+    let requests_lock = |job: &&Job| requested_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
     let requesting: Vec<_> = jobs.iter().filter(requests_lock).collect();
     if requesting.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! The reason of a wait, for the user.
+//! Reports to the user why a lock is not held yet.
 
 use std::io::{IsTerminal, Write, stderr};
 
@@ -16,7 +16,7 @@ pub(crate) struct Progress {
 }
 
 /// Moves to the start of the line and clears it.
-const AGAIN: &str = "\r\x1b[K";
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 impl Progress {
     pub(crate) fn new(lock: &LockName) -> Self {
@@ -36,8 +36,11 @@ impl Progress {
         }
         let line = format!("waiting for lock {}: {why}", self.lock);
         // A closed error output does not stop the command.
-        let _ =
-            if self.is_terminal { write!(stderr(), "{AGAIN}{line}") } else { writeln!(stderr(), "redlock: {line}") };
+        let _ = if self.is_terminal {
+            write!(stderr(), "{CLEAR_LINE}{line}")
+        } else {
+            writeln!(stderr(), "redlock: {line}")
+        };
     }
 
     /// Sends a new reason to the listener, without a line. Returns whether the reason is new.
@@ -57,7 +60,7 @@ impl Drop for Progress {
     /// Clears the line for the next output.
     fn drop(&mut self) {
         if self.is_terminal && !self.last.is_empty() {
-            let _ = write!(stderr(), "{AGAIN}");
+            let _ = write!(stderr(), "{CLEAR_LINE}");
         }
     }
 }

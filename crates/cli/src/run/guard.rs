@@ -1,4 +1,4 @@
-//! The guard: a process between `run` and the command that has only a deadline.
+//! The guard: a process between `run` and the command that enforces a deadline.
 //!
 //! It is a separate process, so that the command ends in time even if `run` is killed or stopped. It has one thread and no runtime. It
 //! starts the command itself, so that the kernel sends SIGKILL to the command when the guard ends. The command's other processes then
@@ -235,7 +235,7 @@ impl<'a> Guard<'a> {
                     }
                 }
                 Action::Signal(signal) => {
-                    self.ask_to_end(Signal::from_named_raw(signal).unwrap_or(Signal::TERM))?;
+                    self.request_end(Signal::from_named_raw(signal).unwrap_or(Signal::TERM))?;
                 }
                 Action::ReportEnding => self.send(GuardEvent::Ending),
             }
@@ -268,8 +268,8 @@ impl<'a> Guard<'a> {
         kill_process_group(*pid, signal).is_ok() || kill_process(*pid, signal).is_ok()
     }
 
-    /// Sends a signal to the command's process group, and to daemons that became children of the guard.
-    fn ask_to_end(&self, signal: Signal) -> io::Result<()> {
+    /// Sends the end signal to the command's process group, and to daemons that became children of the guard.
+    fn request_end(&self, signal: Signal) -> io::Result<()> {
         let was_sent = self.forward(signal);
         let group = self.command.as_ref().map(|(pid, _)| *pid);
         for child in process_tree::children()? {

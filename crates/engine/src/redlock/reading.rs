@@ -74,12 +74,12 @@ impl MemberReading {
 /// Decides the state of a lock from the readings of its members.
 ///
 /// `lists` has one list of members, or two while the members change. A majority of each is needed, and the smaller time
-/// to live is decisive. `asked` is a time before the first request.
+/// to live is decisive. `started` is a time before the first request.
 ///
 /// If q is the majority, the time to live of a list is the q-th largest of its members. Before it ends, fewer than a majority of the
 /// members are free for another value.
 #[must_use]
-pub fn reading(lists: &[Vec<MemberReading>], owner: &Owner, asked: Boottime, drift: Drift) -> Reading {
+pub fn reading(lists: &[Vec<MemberReading>], owner: &Owner, started: Boottime, drift: Drift) -> Reading {
     let is_owned = |reading: &&StoredValue| owner.owns(reading);
     // A seal has the nonce of its hold but is another value, so the two are counted separately.
     let candidates: HashSet<&str> =
@@ -87,7 +87,7 @@ pub fn reading(lists: &[Vec<MemberReading>], owner: &Owner, asked: Boottime, dri
     for candidate in candidates {
         let remainders: Option<Vec<Duration>> = lists.iter().map(|list| majority_remaining(list, candidate)).collect();
         if let Some(least) = remainders.as_ref().and_then(|remainders| remainders.iter().min()) {
-            let valid_until = asked + least.saturating_sub(drift.allowance(*least));
+            let valid_until = started + least.saturating_sub(drift.allowance(*least));
             return Reading::Held { value: LockValue::from_text(candidate), valid_until };
         }
     }

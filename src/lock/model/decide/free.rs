@@ -11,8 +11,10 @@ use crate::lock::model::status::{Draft, remaining_after_finish};
 use crate::lock::model::verdict::is_deleting;
 use crate::time::UnixMillis;
 
-/// A claim can wait for longer than waitTimeout by this before its first status. Creation times have whole seconds of any API server's clock.
-const UNOBSERVED: Duration = Duration::from_secs(10);
+/// The addition to waitTimeout for a claim without a status.
+///
+/// Its wait is measured from its creation time, which has whole seconds and comes from the clock of any API server.
+const CREATION_TOLERANCE: Duration = Duration::from_secs(10);
 
 pub(super) fn decide(input: &LockInput<'_>) -> Step {
     let (lock, draft) = (input.lock, Draft::of(input.lock, input.api_now));
@@ -41,25 +43,25 @@ fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
         // A suspended lock does not wait for its turn, so its waitTimeout does not pass.
         return rest(accepted(input).not_held(&HeldMessage::Suspended, None), None);
     }
-    let patience = patience(input);
-    if patience == Some(Duration::ZERO) {
+    let wait_left = left_of_wait_timeout(input);
+    if wait_left == Some(Duration::ZERO) {
         return rest(draft.not_held(&HeldMessage::WaitTimeout, None).finished(), None);
     }
     let draft = accepted(input);
     if let Some(refusal) = &input.refusal {
-        return rest(draft.refused(refusal), patience);
+        return rest(draft.refused(refusal), wait_left);
     }
     match &input.contender {
-        Ok(contender) => in_queue(input, draft, patience, contender),
+        Ok(contender) => in_queue(input, draft, wait_left, contender),
         Err(WaitReason { message, retry_after }) => {
             let unready = until_unready(lock, input.api_now);
-            rest(draft.not_held(message, None), [patience, *retry_after, unready].into_iter().flatten().min())
+            rest(draft.not_held(message, None), [wait_left, *retry_after, unready].into_iter().flatten().min())
         }
     }
 }
 
 /// The step for a lock with a candidate: wait for its turn or for a pause, or acquire.
-fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, contender: &Contender) -> Step {
+fn in_queue(input: &LockInput<'_>, draft: Draft, wait_left: Option<Duration>, contender: &Contender) -> Step {
     let is_prepared = is_prepared(input.lock);
     // The next lock in the queue is prepared before its turn, which saves a write at the hand-over.
     let is_next = matches!(input.place, Place::Queued { position: 1, .. });
@@ -67,10 +69,10 @@ fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, con
         return Step::Prepare;
     }
     if let Place::Queued { position, message } = &input.place {
-        return rest(draft.not_held(message, Some(*position)), patience);
+        return rest(draft.not_held(message, Some(*position)), wait_left);
     }
     if let Some(WaitReason { message, retry_after }) = &input.pause {
-        return rest(draft.not_held(message, Some(1)), patience.into_iter().chain(*retry_after).min());
+        return rest(draft.not_held(message, Some(1)), wait_left.into_iter().chain(*retry_after).min());
     }
     if is_prepared { Step::Acquire(contender.clone()) } else { Step::Prepare }
 }
@@ -79,12 +81,12 @@ fn in_queue(input: &LockInput<'_>, draft: Draft, patience: Option<Duration>, con
 ///
 /// The wait begins with the first status. It begins again when a suspension ends, and for the claim of a Job after a loss. Each of these events
 /// sets the transition time of the condition Held. A claim that no operator observed within the timeout has waited enough.
-fn patience(input: &LockInput<'_>) -> Option<Duration> {
+fn left_of_wait_timeout(input: &LockInput<'_>) -> Option<Duration> {
     let timeout = input.lock.spec.wait_timeout?.get();
     let created = UnixMillis(input.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond());
     let left_since = |begin| timeout.saturating_sub(input.api_now.since(begin));
     Some(match input.lock.condition(LockCondition::Held) {
-        None if left_since(created.plus(UNOBSERVED)).is_zero() => Duration::ZERO,
+        None if left_since(created.plus(CREATION_TOLERANCE)).is_zero() => Duration::ZERO,
         None => timeout,
         Some(held) if held.reason == HeldReason::Suspended.as_str() => timeout,
         Some(held) => left_since(transition_time(held).max(created)),
