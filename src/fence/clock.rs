@@ -1,4 +1,4 @@
-//! The clock watch: does a member's wall clock still run as it did? (`docs/dev/rules.md`, rule 9.)
+//! Detects a step of a member's wall clock (`docs/dev/rules.md`, rule 9).
 //!
 //! Keys in Redis expire by the wall clock of the member's machine. After a step of that clock, a process expired keys too early, or keeps
 //! them for longer than it should. The member reads its clock between the request and the reply. So a reading gives an *interval* of

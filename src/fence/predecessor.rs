@@ -1,4 +1,4 @@
-//! Is the process that could vote before known to be dead? (Rule 4.)
+//! Decides whether the previous process that could vote is known to be dead (rule 4).
 //!
 //! A force-deleted pod can still run, open, on a node that is cut off. Its clients and those of the successor would
 //! form two majorities. Time proves nothing about such a process. The facts below do.

@@ -1,4 +1,4 @@
-//! Creates the claims that Jobs ask for, and publishes Events about them on the Job. Runs on the leader only.
+//! Creates the claims that Jobs request, and publishes Events about them on the Job. Runs on the leader only.
 
 use std::collections::HashMap;
 use std::sync::Arc;

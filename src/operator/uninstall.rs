@@ -1,4 +1,4 @@
-//! `redlock uninstall-check`: what `helm uninstall` asks before it removes anything.
+//! `redlock uninstall-check`: the hook of `helm uninstall`, which runs before anything is removed.
 //!
 //! Without the operator, held locks are not renewed, and finalizers are not removed. So this command refuses while a lock is held. Otherwise it
 //! stops the operator and removes its finalizers.

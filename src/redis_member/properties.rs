@@ -1,4 +1,4 @@
-//! Whatever a member answers, nothing panics. The library reads votes.
+//! No answer of a member causes a panic. The tests of the library cover votes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -107,7 +107,7 @@ impl Context {
             Cache::of_existing(vec![(None, Api::all(client.clone()))], &clock, any(), |_| true);
         let exists = || existing(&namespaces);
         let (pods, follow_pods) = Cache::of_existing(around.apis(&client), &clock, any(), exists());
-        // This includes quorums in left-out namespaces. The message of a lock on such a quorum says that another installation serves it.
+        // This includes quorums in left-out namespaces. A lock on such a quorum gets the message that another installation serves it.
         let (quorums, follow_quorums) = Cache::of_existing(quorums.apis(&client), &clock, any(), exists());
         let (locks, follow_locks) = Cache::of_existing(locks.apis(&client), &clock, served.clone(), exists());
         let jobs = || Cache::of_existing(replica.settings.locks.apis(&client), &clock, served, exists());

@@ -1,4 +1,4 @@
-//! Under which keys the caches find pods and locks (see [`Cache::under`](super::cache::Cache::under)).
+//! The keys of the caches' indexes of pods and locks (see [`Cache::under`](super::cache::Cache::under)).
 
 /// The label of every pod of a Job with the Job's UID.
 pub const JOB_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";

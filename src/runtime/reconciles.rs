@@ -52,7 +52,7 @@ where
     let (requeue, requeued) = mpsc::unbounded_channel();
     let named = triggers.map(|object| request(object, Duration::ZERO));
     let mut schedule = pin!(scheduler(stream::select(named, UnboundedReceiverStream::new(requeued))));
-    // Each object under way, and whether it was named meanwhile.
+    // Each object that is being reconciled, and whether a trigger named it again in that time.
     let (mut under_way, mut reconciles) = (HashMap::new(), FuturesUnordered::new());
     loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Which namespaces an installation looks after.
+//! The namespaces that an installation serves.
 
 use std::collections::BTreeSet;
 

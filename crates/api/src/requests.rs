@@ -167,7 +167,7 @@ pub async fn delete<K: Namespaced>(client: &Client, object: &K) -> Result<bool, 
 
 /// Checks whether the API server would delete the object with this UID. Returns whether it exists.
 ///
-/// It asks the admission policies and webhooks as for a deletion, and deletes nothing.
+/// The request is a dry run: the admission policies and webhooks judge a deletion, and nothing is deleted.
 ///
 /// # Errors
 /// If the API server would refuse, or does not answer in time.

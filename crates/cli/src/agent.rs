@@ -1,4 +1,4 @@
-//! `redlock agent`: tells an application on this machine, over HTTP, whether it leads.
+//! `redlock agent`: reports to an application on this machine, over HTTP, whether it leads.
 //!
 //! One `task` owns the pure `state`. Its inputs are requests (`http`), and reports of attempts and of the `election`. It performs the
 //! actions that the state returns.
@@ -54,7 +54,7 @@ const CHECK: Duration = Duration::from_secs(2);
 /// Time to send the last responses.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The lock, the application and where it asks.
+/// The lock, the application, and the addresses on which the agent listens.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Example:\n  redlock agent --lock shop/reindex --listen 127.0.0.1:4040")]
 #[group(id = "what", required = true, multiple = false, args = ["lock", "election", "check"])]

@@ -22,7 +22,7 @@ mod quorums;
 
 use checks::{Finding, Right, State};
 
-/// Where to look.
+/// The cluster to check, and the format of the output.
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
     #[command(flatten)]

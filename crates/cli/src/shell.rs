@@ -1,4 +1,4 @@
-//! `redlock completions`, `man` and `install`: what surrounds the program on a machine.
+//! `redlock completions`, `man` and `install`: the files of the program on a machine.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

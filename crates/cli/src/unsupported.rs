@@ -1,4 +1,4 @@
-//! `redlock run` and `redlock agent` where they do not work: they refuse, and say why.
+//! `redlock run` and `redlock agent` on platforms without support: they refuse with the reason.
 //!
 //! The names are those of `run` and `agent` on Linux, so that the program uses the same code on every platform.
 

@@ -1,4 +1,4 @@
-//! The algorithm: validity, votes, tokens and values, and the engine that asks all members at once.
+//! The algorithm: validity, votes, tokens and values, and the engine that sends each request to all members at once.
 //!
 //! docs/dev/algorithm.md describes it.
 //!

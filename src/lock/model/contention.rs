@@ -138,7 +138,7 @@ fn is_accepted(lock: &DistributedLock) -> bool {
 
 /// Whether a waiting lock decides the number of slots of its key, if it is the oldest.
 ///
-/// A lock without a quorum does, because the quorum can become available, and a grant can be on its way before the next status.
+/// A lock without a quorum also decides. The quorum can become available, and the operator can grant the lock before its next status.
 pub fn decides_slots(lock: &DistributedLock) -> bool {
     is_accepted(lock) || is_without_quorum(lock)
 }

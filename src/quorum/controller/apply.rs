@@ -1,4 +1,4 @@
-//! Built objects to the API server. The operator never takes over an object of the same name that belongs to another owner.
+//! Writes the built objects to the API server. The operator never takes over an object of the same name that belongs to another owner.
 
 use kube::ResourceExt;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The auth Secret: made once, written back from memory, and replaced by a new one only when no copy of it is left
+//! Creates the auth Secret once, and restores it from memory. The operator makes new secrets only if no copy of the old ones is left
 //! ([`crate::quorum::model::lost_secrets`]).
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Changes of the members carried out: what [`crate::quorum::model::membership`] decides. The status records the progress of a change.
-//! Every write of it names the version on which the step was decided.
+//! Carries out the steps of a change of the members that [`crate::quorum::model::membership`] decides. The status records the progress.
+//! Every write of the status names the version on which the step was decided.
 
 use std::time::Duration;
 

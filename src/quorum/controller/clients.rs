@@ -1,4 +1,4 @@
-//! Clients outside the operator: who they are, and their users on running members.
+//! Clients outside the operator: their grants, and their users on running members.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! The API server, as far as the controller of one quorum needs it: the RedisQuorum, its Events, and other objects by name.
+//! Access of one quorum's controller to the API server: the RedisQuorum, its Events, and other objects by name.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The end of members: of all in a deleted quorum, and of those that are in no list any more. The leader closes them, and removes the
-//! quorum or the member when all promises have expired. In a deleted quorum the leader creates nothing during that time.
+//! Removes all members of a deleted quorum, and members that are no longer in a list. The leader closes them, and removes the quorum or
+//! the member when all promises have expired. In a deleted quorum the leader creates nothing during that time.
 //!
 //! No single member is needed for a deletion. The leader leaves an unreachable member behind when the other members share a member with
 //! every majority. Then no grant is possible without them, and every earlier grant has expired.

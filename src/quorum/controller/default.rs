@@ -1,4 +1,6 @@
-//! The default quorum, made by the operator from a chart value: so `helm uninstall` cannot take it, and its locks, along.
+//! Creates the default quorum from a chart value.
+//!
+//! It is no object of the chart, so `helm uninstall` does not delete it with its locks.
 
 use anyhow::Context;
 use kube::runtime::reflector::ObjectRef;

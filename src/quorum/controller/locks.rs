@@ -1,4 +1,4 @@
-//! The held locks of a quorum, as far as their status says.
+//! The held locks of a quorum, according to their status.
 
 use std::sync::Arc;
 use std::time::Duration;

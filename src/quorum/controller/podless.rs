@@ -1,4 +1,4 @@
-//! Members without a pod: why their StatefulSets make none. If a quota, an admission policy, a PriorityClass or a service account
+//! The reasons why members have no pod. If a quota, an admission policy, a PriorityClass or a service account
 //! prevents the pod, only Events name the cause.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Quorums for which there is no room in their namespace.
+//! Quorums beyond the limit of their namespace, which the operator does not serve.
 
 use jiff::Timestamp;
 use kube::api::{PatchParams, PostParams};

@@ -1,5 +1,5 @@
-//! The members' token counters are kept level (`docs/dev/algorithm.md`, "Tokens"). Otherwise a counter that was restored from a clock, or
-//! that missed many tokens, has two effects. An acquisition without all votes needs a second round, and clients get no tokens.
+//! Raises low token counters to the highest one (`docs/dev/algorithm.md`, "Tokens"). Otherwise a counter that was restored from a clock,
+//! or that missed many tokens, has two effects. An acquisition without all votes needs a second round, and clients get no tokens.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Pure: what is in the way of an object, of a client or of a certificate.
+//! Pure: the obstacle to an object, a client or a certificate.
 
 use super::tls::Unfit;
 

@@ -1,4 +1,4 @@
-//! Plan to objects, without IO: one builder per kind. The objects do not depend on the time or on the operator's version, so an
+//! Builds the objects of a plan, without IO: one builder per kind. The objects do not depend on the time or on the operator's version, so an
 //! upgrade of the operator alone changes no pod template.
 
 mod config;

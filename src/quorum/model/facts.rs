@@ -1,4 +1,4 @@
-//! From pods and nodes to the facts that the fence judges by.
+//! Derives the facts for the fence from pods and nodes.
 
 mod nodes;
 

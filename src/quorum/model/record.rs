@@ -1,4 +1,4 @@
-//! Between the published status of members and the records of the fence. Pure.
+//! Converts between the published status of members and the records of the fence. Pure.
 
 use crate::api::{MemberState, MemberStatus, MilliTime, NodeStatus, PredecessorStatus, RedisQuorum, RedisQuorumStatus};
 use crate::fence::predecessor::{Machine, NodeIdentity};

@@ -1,4 +1,4 @@
-//! Rolling updates: which member is replaced next, and what is waited for? Pure.
+//! Rolling updates: the next member to replace, and the cause of a wait. Pure.
 //!
 //! A replaced member forgets its locks. Members are therefore replaced one at a time, while every other one can vote
 //! and every held lock is on all of them. So at every moment at most one member lacks a lock.
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(step(&three([NEW, LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert_eq!(step(&three([NEW, NEW, LOST])), RolloutStep::Replace("q-2".into()));
         assert_eq!(step(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
-        // Its process restarted in its pod, and knows the new secrets. It is closed first, like any other.
+        // Its process restarted in its pod, and has the new secrets. It is closed first, like any other.
         assert_eq!(step(&three([NEW, NEW, OLD])), RolloutStep::CloseAndReplace("q-2".into()));
         assert_eq!(step(&three([NEW, LOST, OLD])), RolloutStep::Replace("q-1".into()));
     }

@@ -1,4 +1,4 @@
-//! Rotation of passwords: what is the next step, and what is waited for? Pure.
+//! Rotation of passwords: the next step, or the cause of a wait. Pure.
 //!
 //! At every moment every member accepts the passwords that the operator uses. Until the user sets `finish`, it also
 //! accepts those that clients perhaps still use. A new password disturbs no connection. The removal of the old one closes

@@ -1,4 +1,4 @@
-//! The Redis users of a quorum: which there are in a membership epoch, and which are open on a member when.
+//! The Redis users of a quorum: the users of each membership epoch, and the open ones on each member.
 
 use super::plan::{ClientPlan, Plan};
 use crate::api::{ClientAccess, RedisQuorum};

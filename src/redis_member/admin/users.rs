@@ -1,4 +1,4 @@
-//! All users of a process, those among them that the operator has not made: their names, their closing, and their passwords.
+//! All users of a process, including those of other programs: their names, their closing, and their passwords.
 
 use redis::{Cmd, Pipeline, Value, cmd};
 

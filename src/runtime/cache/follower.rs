@@ -1,4 +1,4 @@
-//! How a cache follows what the API server says.
+//! Applies the events of the API server's watches to a cache.
 
 use std::collections::HashSet;
 use std::sync::Arc;

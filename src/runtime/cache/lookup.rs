@@ -1,4 +1,4 @@
-//! Finding objects by something else than their name, without a walk over all of them.
+//! An index of objects by keys other than their name.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! The rules by which the API server refuses a DistributedLock. Each message says what to set instead.
+//! The rules by which the API server refuses a DistributedLock. Each message names a valid value.
 
 use kube::core::Rule;
 use serde_json::Value;
@@ -123,7 +123,7 @@ fn times() -> [Rule; 15] {
             "!has(self.renewInterval) || duration(self.renewInterval) + duration(self.renewInterval) <= duration(self.ttl)",
             "set a renewInterval of at most half of ttl, or remove it (a third of ttl)",
         ),
-        // Ten times as often as the ttl asks for is enough, and each renewal is a request to every member from every replica.
+        // Ten renewals in each ttl are enough, because each renewal is a request from every replica to every member.
         rule(".renewInterval", TENTH, "set a renewInterval of at least a tenth of ttl, or remove it (a third of ttl)"),
         if_set("maxHold", "duration(self.maxHold) > duration('0s')", "set a maxHold above 0s, or remove it (no limit)"),
         at_most_a_year("maxHold", "set a maxHold of at most 8760h (a year), or remove it (no limit)"),

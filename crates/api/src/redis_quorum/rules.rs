@@ -1,4 +1,4 @@
-//! The rules by which the API server refuses a RedisQuorum. Each message says what to set instead.
+//! The rules by which the API server refuses a RedisQuorum. Each message names a valid value.
 
 use kube::core::Rule;
 use schemars::Schema;

@@ -96,8 +96,8 @@ pub struct RedisQuorumStatus {
     )]
     pub client_copies: Vec<ClientCopy>,
     /// The members, by name.
-    // These are the members of three lists: the former one, the one in force and the wanted one. Members that leave, of lists that
-    // were corrected meanwhile, come on top.
+    // These are the members of three lists: the former one, the one in force and the wanted one. If the specification was corrected
+    // during a change, they also include leaving members of the lists in between.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub members: Vec<MemberStatus>,

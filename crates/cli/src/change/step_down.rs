@@ -1,4 +1,4 @@
-//! `redlock step-down`: asks a holder to pass its lock on.
+//! `redlock step-down`: requests that a holder passes its lock on.
 
 use serde_json::json;
 

@@ -25,7 +25,7 @@ impl Cluster {
     }
 }
 
-/// Whether a request asks for a watch.
+/// Whether a request is for a watch.
 pub(crate) fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| query.contains("watch=true"))
 }

@@ -1,4 +1,4 @@
-//! Pure: what each part of an installation has to be like, and how to mend it.
+//! Pure: the checks of each part of an installation, each with the repair of its fault.
 
 use std::collections::BTreeSet;
 

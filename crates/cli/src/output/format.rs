@@ -1,4 +1,4 @@
-//! Times and durations as people read them.
+//! Times and durations in texts for users.
 
 use redlock_api::MilliTime;
 

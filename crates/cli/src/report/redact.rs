@@ -1,4 +1,4 @@
-//! Pure: takes out of a report what does not belong into other hands.
+//! Pure: removes secrets and arbitrary values of users from a report.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Pure: how long before the end of a validity a command is asked to end, and killed.
+//! Pure: how long before the end of a validity a command gets its signal, and SIGKILL.
 
 use std::time::Duration;
 

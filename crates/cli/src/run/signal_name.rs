@@ -1,4 +1,4 @@
-//! Signals as people name them.
+//! Signals by their names, such as TERM.
 
 use std::str::FromStr;
 

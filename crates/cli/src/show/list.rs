@@ -137,7 +137,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
             }
             watcher::Event::Apply(lock) => {
                 reported.insert(identity(&lock));
-                // The end of a listed lock is a change that the user must see.
+                // The end of a listed lock is also a change for the user.
                 if args.means(&lock) || lock.is_finished() && !args.held && !args.waiting {
                     widths = Some(print(vec![lock], cluster.now(), printer, widths.as_deref())?);
                 }

@@ -118,9 +118,9 @@ impl Lock {
         self
     }
 
-    /// Looks for another number of slots before the first attempt.
+    /// Checks before the first attempt whether a holder has the lock with another number of slots.
     ///
-    /// The key of an attempt would block other clients.
+    /// An attempt sets a key, which would block other clients until its release.
     async fn find_other_slots(&self) -> Result<(), NotAcquired> {
         match self.check_other_slots().await {
             Err(NotAcquired::OtherSlots) => Err(NotAcquired::OtherSlots),
@@ -138,7 +138,7 @@ impl Lock {
         inner.check_free(&self.target.other_keys()).await
     }
 
-    /// Checks other slots after the attempt.
+    /// Checks after the attempt that no holder has another number of slots.
     ///
     /// A majority has the key now, and the check reads a majority. So of two clients with different numbers, the one that reads later finds the
     /// key of the other.

@@ -1,4 +1,4 @@
-//! The conditions of a quorum, each with what is waited for.
+//! The conditions of a quorum, each with the cause of its wait.
 
 use k8s_openapi::jiff::Timestamp;
 

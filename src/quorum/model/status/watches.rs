@@ -1,4 +1,4 @@
-//! The conditions about what is watched on the members without being asked for: clocks (rule 9) and times to live (rule 10).
+//! The conditions ClockHealthy (rule 9) and TTLWithinBound (rule 10).
 
 use std::time::Duration;
 

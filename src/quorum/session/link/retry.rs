@@ -1,4 +1,4 @@
-//! When to connect again.
+//! The pause before the next attempt to connect to a member.
 
 use std::time::Duration;
 

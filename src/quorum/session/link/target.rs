@@ -1,4 +1,4 @@
-//! Where a member is, and as whom it is asked.
+//! The address of a member, and the user for its connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
