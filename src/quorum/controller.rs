@@ -237,7 +237,7 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic> {
     let lists = change::carry_out(observer).await?;
     let leavers = decommission::remove_members(observer).await?;
     let dues = [settings, members, applied.due, updates, passwords, lists, leavers];
-    Ok(dues.into_iter().fold(podless::ask(observer).await, Monotonic::min))
+    Ok(dues.into_iter().fold(podless::read_events(observer).await, Monotonic::min))
 }
 
 fn on_error(quorum: Arc<RedisQuorum>, error: &Error, leader: Arc<Leader>) -> Action {

@@ -23,7 +23,7 @@ const OF_KUBECTL: &str = "kubectl_complete-redlock";
 /// The last line of the output for kubectl. It turns off the completion of file names.
 const NO_FILES: &str = ":4\n";
 /// Longest wait for the names of locks.
-const PATIENCE: Duration = Duration::from_secs(2);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Answers a shell or kubectl that completes a command line. Returns whether one of them called.
 ///
@@ -75,9 +75,9 @@ pub fn locks(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(current) = current.to_str() else { return Vec::new() };
     let args = cluster_args(&command_line(std::env::args_os().collect()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let names = runtime
-        .ok()
-        .and_then(|runtime| runtime.block_on(async { timeout(PATIENCE, listed(&args, current)).await.ok().flatten() }));
+    let names = runtime.ok().and_then(|runtime| {
+        runtime.block_on(async { timeout(NAMES_TIMEOUT, listed(&args, current)).await.ok().flatten() })
+    });
     names.unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
 }
 

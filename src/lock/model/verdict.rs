@@ -105,7 +105,7 @@ fn judge_good(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
         Liveness::Owned(Instance::Terminated) | Liveness::Unbound if is_deleting(lock) && is_free_identity(lock) => {
             deleted(lock, evidence)
         }
-        _ => asked(lock, evidence),
+        _ => requested(lock, evidence),
     }
 }
 
@@ -139,7 +139,7 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
     let goes = job.state.is_over();
     match (job.state, job.pods.doubt) {
         // A running pod keeps the hold of a Job that starts no further pods, even if other pods are in doubt.
-        _ if goes && job.pods.running => stop_first(asked(lock, evidence)),
+        _ if goes && job.pods.running => stop_first(requested(lock, evidence)),
         (_, Some(doubt)) if goes => Verdict::LetExpire(End::InDoubt { doubt }),
         (_, Some(doubt)) => Verdict::Stop(End::InDoubt { doubt }),
         (JobState::Gone, None) => Verdict::LetExpire(End::JobGone),
@@ -147,11 +147,11 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
         (JobState::Finished { complete: false }, None) => Verdict::LetExpire(End::JobFinishedUnobserved),
         (JobState::SuspendedByOther, None) => Verdict::Stop(End::JobSuspended),
         // The operator suspended the Job, and did not write the status after that. The cause is usually still there.
-        (JobState::Stopped, None) => match stop_first(asked(lock, evidence)) {
+        (JobState::Stopped, None) => match stop_first(requested(lock, evidence)) {
             Verdict::Keep => Verdict::Stop(End::JobHalted),
             verdict => verdict,
         },
-        (JobState::Waiting | JobState::Running, None) => stop_first(asked(lock, evidence)),
+        (JobState::Waiting | JobState::Running, None) => stop_first(requested(lock, evidence)),
     }
 }
 
@@ -215,12 +215,12 @@ fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 }
 
 /// The verdict according to requests of users and limits in the specification.
-fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
-    let requested = |name| annotation(lock, name).map(str::to_owned);
-    if let Some(reason) = requested(BREAK_ANNOTATION) {
+fn requested(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
+    let annotated = |name| annotation(lock, name).map(str::to_owned);
+    if let Some(reason) = annotated(BREAK_ANNOTATION) {
         return Verdict::LetExpire(End::Broken { reason });
     }
-    if let Some(reason) = requested(STEP_DOWN_ANNOTATION) {
+    if let Some(reason) = annotated(STEP_DOWN_ANNOTATION) {
         return Verdict::LetExpire(End::SteppedDown { reason });
     }
     if is_deleting(lock) && evidence.liveness != Liveness::Owned(Instance::Running) {

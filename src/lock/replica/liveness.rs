@@ -47,7 +47,7 @@ pub async fn check(context: &Context, lock: &DistributedLock, hold: &mut Hold) -
     let heartbeat = hold.heartbeat.get_or_insert_with(|| Heartbeat::new(now));
     let mut verdict = Ok(None);
     if let Some(liveness) = &lock.spec.liveness {
-        let answer = ask_holder(context, lock, liveness).await;
+        let answer = probe_holder(context, lock, liveness).await;
         verdict = count(&mut hold.failures, answer, liveness.failure_threshold).map(|()| None);
     }
     if has_heartbeat(lock)
@@ -74,10 +74,10 @@ fn count(failures: &mut i32, answer: Result<(), String>, threshold: i32) -> Resu
     Ok(())
 }
 
-async fn ask_holder(context: &Context, lock: &DistributedLock, liveness: &Liveness) -> Result<(), String> {
+async fn probe_holder(context: &Context, lock: &DistributedLock, liveness: &Liveness) -> Result<(), String> {
     let Some(pod_name) = lock.holder().and_then(|holder| holder.pod_name.as_deref()) else { return Ok(()) };
     let pod = context.pods.named(&lock.namespace().unwrap_or_default(), pod_name);
-    ask_pod(pod.as_deref(), liveness, &*context.network, probe_timeout(lock)).await
+    probe_pod(pod.as_deref(), liveness, &*context.network, probe_timeout(lock)).await
 }
 
 /// The timeout of a check.
@@ -86,16 +86,21 @@ fn probe_timeout(lock: &DistributedLock) -> Duration {
 }
 
 /// Sends a request to a pod, as a kubelet would.
-async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness, network: &dyn Connect, limit: Duration) -> Result<(), String> {
+async fn probe_pod(
+    pod: Option<&Pod>,
+    liveness: &Liveness,
+    network: &dyn Connect,
+    limit: Duration,
+) -> Result<(), String> {
     let address = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.clone()).ok_or("its pod has no address")?;
-    let asked = async {
+    let probe = async {
         match (&liveness.http_get, &liveness.tcp_socket) {
             (Some(HttpGet { path, port }), _) => get(network, &address, *port, path).await,
             (None, Some(TcpSocket { port })) => connect(network, &address, *port).await.map(drop),
             (None, None) => Ok(()),
         }
     };
-    timeout(limit, asked).await.map_err(|_elapsed| format!("no answer within {limit:?}"))?
+    timeout(limit, probe).await.map_err(|_elapsed| format!("no answer within {limit:?}"))?
 }
 
 async fn connect(network: &dyn Connect, address: &str, port: i32) -> Result<Box<dyn Stream>, String> {
@@ -219,12 +224,12 @@ mod tests {
         let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
         let pod = Arc::new(pod);
         let well = server("HTTP/1.1 204 No Content\r\n\r\n").await;
-        assert_eq!(ask_pod(Some(&pod), &http(well), &Tcp, LIMIT).await, Ok(()));
+        assert_eq!(probe_pod(Some(&pod), &http(well), &Tcp, LIMIT).await, Ok(()));
         let ill = server("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n").await;
-        assert!(ask_pod(Some(&pod), &http(ill), &Tcp, LIMIT).await.unwrap_err().contains("500"));
+        assert!(probe_pod(Some(&pod), &http(ill), &Tcp, LIMIT).await.unwrap_err().contains("500"));
         let tcp = Liveness { tcp_socket: Some(TcpSocket { port: well }), ..Liveness::default() };
-        assert_eq!(ask_pod(Some(&pod), &tcp, &Tcp, LIMIT).await, Ok(()));
-        assert!(ask_pod(None, &tcp, &Tcp, LIMIT).await.is_err());
+        assert_eq!(probe_pod(Some(&pod), &tcp, &Tcp, LIMIT).await, Ok(()));
+        assert!(probe_pod(None, &tcp, &Tcp, LIMIT).await.is_err());
     }
 
     #[tokio::test]
@@ -232,6 +237,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = i32::from(listener.local_addr().unwrap().port());
         let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
-        assert!(ask_pod(Some(&pod), &http(port), &Tcp, LIMIT).await.unwrap_err().contains("no answer"));
+        assert!(probe_pod(Some(&pod), &http(port), &Tcp, LIMIT).await.unwrap_err().contains("no answer"));
     }
 }

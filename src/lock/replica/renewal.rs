@@ -132,7 +132,7 @@ impl Renewal {
             match self.renewable(&hold) {
                 // The ttl of its renewal counts from the check, so it does not wait for the others.
                 Some(lock) if is_asked(&hold, &lock) => {
-                    if let Some(hold) = self.ask(&lock, hold).await {
+                    if let Some(hold) = self.check_holder(&lock, hold).await {
                         self.renew(quorum.clone(), vec![hold]).await;
                     }
                 }
@@ -158,7 +158,7 @@ impl Renewal {
     }
 
     /// Checks the holder. Returns the hold with the ttl for its renewal, or `None` if the check failed.
-    async fn ask(&self, lock: &DistributedLock, mut hold: Hold) -> Option<Hold> {
+    async fn check_holder(&self, lock: &DistributedLock, mut hold: Hold) -> Option<Hold> {
         let checked = liveness::check(&self.context, lock, &mut hold).await;
         self.holds.note_checks(&hold);
         let now = self.context.clock.boottime();

@@ -11,18 +11,18 @@ use crate::quorum::model::member::MemberSummary;
 use crate::time::Monotonic;
 
 /// The time in which a StatefulSet normally makes its pod. No Events are read before it ends.
-const PATIENCE: Duration = Duration::from_secs(10);
+const POD_DELAY: Duration = Duration::from_secs(10);
 /// The pause between two requests.
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// Reads the Events of each own member without a pod, and returns when to read them again.
-pub(super) async fn ask(observer: &Observer<'_>) -> Monotonic {
+pub(super) async fn read_events(observer: &Observer<'_>) -> Monotonic {
     let (cluster, memory, observed) = (observer.cluster, &observer.memory.podless, observer.observe());
     let (now, before) = (cluster.now(), memory.lock().clone());
     let mut podless = BTreeMap::new();
     let lacks_pod = |name: &str| observed.pod(name).is_none() && observed.link(name).is_some();
     for MemberSummary { name, .. } in observed.own().iter().filter(|member| lacks_pod(&member.name)) {
-        let mut member = before.get(name).cloned().unwrap_or(Podless { due: now + PATIENCE, why: None });
+        let mut member = before.get(name).cloned().unwrap_or(Podless { due: now + POD_DELAY, why: None });
         if member.due <= now {
             member.why = cluster.pod_not_created(&observer.plan.namespace, name).await.or(member.why);
             member.due = now + PERIOD;

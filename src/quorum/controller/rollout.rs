@@ -65,10 +65,10 @@ async fn roll(observer: &Observer<'_>) -> Result<Duration> {
     Ok(deleted.map_or(LONGEST_BACKOFF, |_| RESYNC))
 }
 
-/// The outcome of a deletion of a member's pod: whether the pod existed, or `None` if the API server refused or failed.
+/// Records a refused deletion of a member's pod in the memory, and returns `None` for it.
 ///
-/// A webhook that does not answer is such a failure. This function records it in the memory, for the status. It is no error, because one pod
-/// must not delay the other members.
+/// After a deletion it returns whether the pod existed. A refusal is no error, because one pod must not delay the other members. A failed
+/// request, for example to a webhook that does not answer, counts as a refusal. The status shows the answer of the API server.
 pub(super) fn deletion_outcome(observer: &Observer<'_>, member: &str, deleted: Result<bool>) -> Result<Option<bool>> {
     let Err(Error::Request(error)) = &deleted else { return deleted.map(Some) };
     let answer = error.answer();

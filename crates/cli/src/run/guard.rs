@@ -268,7 +268,7 @@ impl<'a> Guard<'a> {
         kill_process_group(*pid, signal).is_ok() || kill_process(*pid, signal).is_ok()
     }
 
-    /// Sends the end signal to the command's process group, and to daemons that became children of the guard.
+    /// Sends the end signal to the command's process group, and to daemons that the guard adopted.
     fn request_end(&self, signal: Signal) -> io::Result<()> {
         let was_sent = self.forward(signal);
         let group = self.command.as_ref().map(|(pid, _)| *pid);

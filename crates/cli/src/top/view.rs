@@ -135,7 +135,7 @@ impl View {
             KeyCode::Down | KeyCode::Char('j') => self.select(1, now),
             KeyCode::Up | KeyCode::Char('k') => self.select(-1, now),
             KeyCode::Enter | KeyCode::Char('e') if !self.locks.is_empty() => self.mode = Mode::Explain(0),
-            KeyCode::Char('s') => self.ask(now),
+            KeyCode::Char('s') => self.confirm_step_down(now),
             _ => {}
         }
         Action::Draw
@@ -164,10 +164,10 @@ impl View {
         self.selected = next;
     }
 
-    /// Asks the user to confirm a step-down.
+    /// Shows the confirmation of a step-down.
     ///
     /// If a key has several holders, the user must use the command line.
-    fn ask(&mut self, now: MilliTime) {
+    fn confirm_step_down(&mut self, now: MilliTime) {
         let picture = self.picture(now);
         let holders = self.selection(&picture).map(|key| key.holders.clone()).unwrap_or_default();
         let (mode, notice) = match holders[..] {

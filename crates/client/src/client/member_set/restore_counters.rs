@@ -11,7 +11,7 @@ use crate::time::Monotonic;
 use crate::voting::Link;
 
 /// The wait for silent members, before counters are restored without theirs.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A counter that was read, with its process.
 ///
@@ -41,9 +41,9 @@ impl MemberSet {
             return Some(first);
         }
         let mut counters = self.counters(node_timeout).await;
-        let patience = PATIENCE.max(node_timeout.saturating_mul(2));
+        let wait = SILENCE_TIMEOUT.max(node_timeout.saturating_mul(2));
         for (index, opens) in lacking.into_iter().filter(|(_, opens)| *opens <= now) {
-            self.restore_one(index, now.since(opens) >= patience, &mut counters, node_timeout).await;
+            self.restore_one(index, now.since(opens) >= wait, &mut counters, node_timeout).await;
         }
         Some(node_timeout)
     }
@@ -144,10 +144,10 @@ mod tests {
         let member = Member { member: Arc::new(Silent("m".into(), Arc::clone(&requests))), link };
         let members = MemberSet::new(vec![member], Arc::new(SystemClock), Admission::AtOnce, true);
         members.electorate();
-        assert_eq!(members.restore(PATIENCE).await, Some(PATIENCE));
+        assert_eq!(members.restore(SILENCE_TIMEOUT).await, Some(SILENCE_TIMEOUT));
         assert_eq!(requests.load(Ordering::SeqCst), 1);
         sender.send_replace(Link::Down(MemberError::TimedOut));
-        assert_eq!(members.restore(PATIENCE).await, None, "a connection wakes the task");
+        assert_eq!(members.restore(SILENCE_TIMEOUT).await, None, "a connection wakes the task");
         assert_eq!(requests.load(Ordering::SeqCst), 1);
     }
 }
