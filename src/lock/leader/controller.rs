@@ -123,7 +123,7 @@ fn triggers(leader: &Arc<LeaderContext>) -> impl Stream<Item = LockRef> + Send +
         concerned(peers, context.quorums.news(), |peers, quorum| peers.of_quorum(quorum.object())),
         concerned(peers, context.namespaces.news(), |peers, namespace| peers.index.namespace_changed(&namespace)),
         notified(members.holds.news()),
-        notified(peers.nudged()),
+        notified(peers.reconcile_requests()),
     ])
 }
 
@@ -152,7 +152,7 @@ fn lock_changes(leader: &Arc<LeaderContext>) -> impl Stream<Item = LockRef> + Se
             Change::Applied(lock) => concerned.push(LockRef::from_obj(&**lock)),
             Change::Deleted(lock) | Change::Vanished(lock) => {
                 leader.forget(lock);
-                concerned.extend(leader.peers.follows(lock));
+                concerned.extend(leader.peers.admitted_after_deletion_of(lock));
             }
         }
         stream::iter(concerned)

@@ -41,7 +41,7 @@ pub(super) async fn follow(leader: &LeaderContext) {
         if held_elsewhere(context, store).is_none() {
             tracing::info!(quorum = wanted.as_ref().map(ToString::to_string), "this default quorum is in force now");
             context.put_default_in_force(wanted.clone());
-            peers.index.of_quorum(&None).into_iter().for_each(|lock| peers.nudge(lock));
+            peers.index.of_quorum(&None).into_iter().for_each(|lock| peers.request_reconcile(lock));
         }
     }
     std::future::pending().await

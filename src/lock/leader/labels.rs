@@ -90,7 +90,7 @@ async fn correct(name: &Name, store: &LockStore, peers: &Peers) -> Result<(), Er
     if let Some(lock) = store.get(&reference) {
         let wanted = wanted(&lock).map(|(_, uid)| uid);
         if labelled(context, name).iter().any(|pod| pod.uid().as_deref() != wanted) {
-            peers.nudge(reference);
+            peers.request_reconcile(reference);
         }
         return Ok(());
     }

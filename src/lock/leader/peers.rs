@@ -22,8 +22,8 @@ use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
 use crate::runtime::cache::Change;
 
-/// Capacity of the queue of nudges. A receiver that falls further behind reconciles all locks.
-const NUDGES: usize = 4096;
+/// Capacity of the queue of requested reconciles. A receiver that falls further behind reconciles all locks.
+const MOST_REQUESTS: usize = 4096;
 
 /// Number of locks of a queue that are read from the index together.
 ///
@@ -36,24 +36,24 @@ pub(super) struct Peers {
     memory: Arc<Memory>,
     /// Locks by their dependencies.
     pub(super) index: Index,
-    nudges: broadcast::Sender<LockRef>,
+    requests: broadcast::Sender<LockRef>,
 }
 
 impl Peers {
     /// The index is empty.
     pub(super) fn new(store: Arc<LockStore>, memory: Arc<Memory>) -> Self {
-        Self { store, memory, index: Index::default(), nudges: broadcast::channel(NUDGES).0 }
+        Self { store, memory, index: Index::default(), requests: broadcast::channel(MOST_REQUESTS).0 }
     }
 
     /// Subscribes to the locks that must be reconciled.
-    pub(super) fn nudged(&self) -> broadcast::Receiver<LockRef> {
-        self.nudges.subscribe()
+    pub(super) fn reconcile_requests(&self) -> broadcast::Receiver<LockRef> {
+        self.requests.subscribe()
     }
 
     /// Requests a reconcile.
-    pub(super) fn nudge(&self, lock: LockRef) {
+    pub(super) fn request_reconcile(&self, lock: LockRef) {
         // The queue has no receiver only while the controller stops.
-        let _ = self.nudges.send(lock);
+        let _ = self.requests.send(lock);
     }
 
     /// Applies a change of a lock. Returns the concerned locks on its key, which can include itself.
@@ -68,11 +68,11 @@ impl Peers {
     }
 
     /// Requests a reconcile of the other locks on the key that a change of this one concerns.
-    pub(super) fn nudge_others(&self, lock: &DistributedLock) {
+    pub(super) fn request_reconcile_of_others(&self, lock: &DistributedLock) {
         let own = LockRef::from_obj(lock);
         let spans = self.spans_namespaces(lock);
         let concerned = self.index.read(|keys| keys.concerned(&Entry::of(lock), spans));
-        concerned.into_iter().filter(|other| *other != own).for_each(|other| self.nudge(other));
+        concerned.into_iter().filter(|other| *other != own).for_each(|other| self.request_reconcile(other));
     }
 
     /// The longest ttl that the specification of the quorum allows.
@@ -90,7 +90,7 @@ impl Peers {
     }
 
     /// The lock that the limit of its namespace admits after this one is deleted.
-    pub(super) fn follows(&self, lock: &DistributedLock) -> Option<LockRef> {
+    pub(super) fn admitted_after_deletion_of(&self, lock: &DistributedLock) -> Option<LockRef> {
         self.index.last_of(&lock.namespace().unwrap_or_default(), self.store.context.replica.settings.limits.locks)
     }
 

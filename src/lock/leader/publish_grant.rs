@@ -118,7 +118,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
         Published::Named(held) => {
             memory.resume(&uid);
             announce(store, &held, attempt);
-            leader.peers.nudge_others(&held);
+            leader.peers.request_reconcile_of_others(&held);
             Ok(Progress::Next(held))
         }
         Published::Impossible => Ok(Progress::Done(Action::requeue(READ_BACK_PAUSE))),

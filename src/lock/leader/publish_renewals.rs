@@ -32,7 +32,7 @@ pub(super) async fn run(leader: &LeaderContext, due: mpsc::UnboundedReceiver<Due
         leader.due_renewals.end(&lock);
         // The lock is reconciled after a failure, and after changes beyond the renewal.
         if done.is_err() {
-            leader.peers.nudge(lock);
+            leader.peers.request_reconcile(lock);
         }
     });
     publishing.await;

@@ -3,14 +3,14 @@
 use crate::redlock::FencingToken;
 
 /// The maximum difference of counters that stay unchanged, because the next vote raises them.
-const APART: u32 = 1_000;
+const MOST_LAG: u32 = 1_000;
 /// The number to which counters are raised, and the members whose counters are behind.
 ///
 /// The number is the highest plausible one, and at least `at_least`. A number from [`FencingToken::OUTLIER`] on is never copied.
 pub fn behind<M>(counters: Vec<(M, FencingToken)>, at_least: FencingToken) -> (FencingToken, Vec<M>) {
     let read = counters.iter().map(|(_, counter)| *counter).chain([at_least]);
     let highest = read.filter(|number| *number < FencingToken::OUTLIER).max().unwrap_or_default();
-    let is_behind = |counter: &FencingToken| counter.saturating_add(APART) < highest;
+    let is_behind = |counter: &FencingToken| counter.saturating_add(MOST_LAG) < highest;
     let members = counters.into_iter().filter(|(_, counter)| is_behind(counter)).map(|(member, _)| member);
     (highest, members.collect())
 }

@@ -1,4 +1,4 @@
-//! One session per quorum, following the caches.
+//! Keeps one session for each served quorum in the caches.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -88,7 +88,7 @@ async fn follow(context: Context, registry: Weak<Registry>) {
     let sessions = || registry.upgrade().map(Sessions);
     loop {
         let done = tokio::select! {
-            _ = rounds.tick() => sessions().map(|sessions| sessions.mend()),
+            _ = rounds.tick() => sessions().map(|sessions| sessions.restart_missing()),
             Some(change) = quorums.next() => sessions().map(|sessions| sessions.on_quorum(&change)),
             Some(change) = pods.next() => sessions().map(|sessions| sessions.on_pod(&change)),
             Some(change) = nodes.next() => sessions().map(|sessions| sessions.on_node(&change)),
@@ -104,12 +104,12 @@ impl Sessions {
     /// Calls a session. Its panic ends that session only.
     fn deliver(&self, session: &QuorumSession, deliver: impl FnOnce(&QuorumSession)) {
         if caught_in(|| deliver(session)).is_err() {
-            self.rest(session.reference());
+            self.pause_session(session.reference());
         }
     }
 
     /// Ends a session that panicked. Its quorum counts as unreachable until the session starts again.
-    fn rest(&self, quorum: &ObjectRef<RedisQuorum>) {
+    fn pause_session(&self, quorum: &ObjectRef<RedisQuorum>) {
         let metrics = &self.0.context.metrics;
         metrics.count(&metrics.panics, "session");
         drop(self.0.by_quorum.lock().remove(quorum));
@@ -123,9 +123,9 @@ impl Sessions {
     }
 
     /// Ends the sessions that panicked, and starts the missing ones.
-    fn mend(&self) {
+    fn restart_missing(&self) {
         for session in self.all().iter().filter(|session| session.is_broken()) {
-            self.rest(session.reference());
+            self.pause_session(session.reference());
         }
         for quorum in self.0.context.quorums.all() {
             // Earlier there was possibly no room for it, or its session panicked and pauses.
@@ -137,7 +137,7 @@ impl Sessions {
     }
 
     /// Starts the session of a quorum that has none.
-    fn begin(&self, reference: &ObjectRef<RedisQuorum>, quorum: &Arc<RedisQuorum>) {
+    fn start_session(&self, reference: &ObjectRef<RedisQuorum>, quorum: &Arc<RedisQuorum>) {
         if self.0.paused.lock().get(reference).is_some_and(|until| self.0.context.clock.monotonic() < *until) {
             return;
         }
@@ -145,7 +145,7 @@ impl Sessions {
         match started {
             Ok(Some(session)) => drop(self.0.by_quorum.lock().insert(reference.clone(), session)),
             Ok(None) => {}
-            Err(_panic) => self.rest(reference),
+            Err(_panic) => self.pause_session(reference),
         }
     }
 
@@ -160,7 +160,9 @@ impl Sessions {
                 self.deliver(&session, |session| session.update(quorum.clone()))
             }
             // Another UID under the same name is another quorum, with other secrets and other members.
-            (Change::Applied(quorum), None) if !self.0.context.has_no_room(quorum) => self.begin(&reference, quorum),
+            (Change::Applied(quorum), None) if !self.0.context.has_no_room(quorum) => {
+                self.start_session(&reference, quorum)
+            }
             (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.0.by_quorum.lock().remove(&reference)),
             // The quorum waits until there is room for it. Or this is the deletion of an earlier object of that name, or of one whose
             // session pauses.

@@ -22,12 +22,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// The time without a hand-over that resets the count.
 ///
 /// It is longer than every pause. Otherwise a quorum that no replica reaches would reset the count again and again.
-const CALM: Duration = Duration::from_secs(1_200);
+const RESET_AFTER: Duration = Duration::from_secs(1_200);
 
 /// The record of the hand-overs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Number of hand-overs since the last calm time.
+    /// Number of hand-overs since the last reset of the count.
     pub(super) count: u32,
     /// When the last hand-over was, in milliseconds of Unix time by the API server's clock.
     at: i64,
@@ -68,14 +68,14 @@ impl Memory {
         Record { count: count.saturating_add(1), at: api_now.0 }
     }
 
-    /// The record and its age, if its calm time has not passed.
+    /// The record and its age, if it does not reset the count yet.
     ///
     /// The age is the longer of two durations: since the time in the record, and since its first observation. So a wrong time in the Lease can only
     /// make the next hand-over earlier.
     fn recent(&self, now: Boottime, api_now: UnixMillis) -> Option<(Record, Duration)> {
         let (record, since) = self.0?;
         let written = u64::try_from(api_now.0.saturating_sub(record.at)).map_or(Duration::ZERO, Duration::from_millis);
-        Some((record, written.max(now.since(since)))).filter(|(_, age)| *age < CALM)
+        Some((record, written.max(now.since(since)))).filter(|(_, age)| *age < RESET_AFTER)
     }
 }
 

@@ -17,11 +17,11 @@ const UNKILLABLE_FOR: Duration = Duration::from_secs(5);
 /// its locks until then, but a new process has forgotten them.
 const REFUSES_FOR: Duration = Duration::from_secs(60);
 /// Maximum age of an observation that still counts.
-const OLD: Duration = Duration::from_secs(3);
+const LONGEST_AGE: Duration = Duration::from_secs(3);
 /// The pause between two attempts to end a script.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The minimum time between two Events about the same outcome.
-const REPORTED_AGAIN: Duration = Duration::from_secs(30);
+const EVENT_PERIOD: Duration = Duration::from_secs(30);
 
 /// Why a member serves no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,13 @@ struct Refusal {
 
 impl Refusal {
     fn after(before: Option<Self>, cause: Cause, now: Monotonic) -> Self {
-        let before = before.filter(|before| now.since(before.last) < OLD);
+        let before = before.filter(|before| now.since(before.last) < LONGEST_AGE);
         Self { since: before.map_or(now, |before| before.since), last: now, cause }
     }
 
     fn is_stuck(&self, now: Monotonic) -> bool {
-        let patience = if self.cause == Cause::Unkillable { UNKILLABLE_FOR } else { REFUSES_FOR };
-        now.since(self.last) < OLD && self.last.since(self.since) >= patience
+        let longest = if self.cause == Cause::Unkillable { UNKILLABLE_FOR } else { REFUSES_FOR };
+        now.since(self.last) < LONGEST_AGE && self.last.since(self.since) >= longest
     }
 }
 
@@ -92,7 +92,7 @@ impl Service {
     /// Takes the outcome of an attempt to end a script. Returns whether an Event about it is due.
     fn note_script(&mut self, cause: Cause, now: Monotonic) -> bool {
         self.refusal = Some(Refusal::after(self.refusal, cause, now));
-        let is_new = self.script.is_none_or(|(last, since)| last != cause || now.since(since) >= REPORTED_AGAIN);
+        let is_new = self.script.is_none_or(|(last, since)| last != cause || now.since(since) >= EVENT_PERIOD);
         if is_new {
             self.script = Some((cause, now));
         }

@@ -15,17 +15,17 @@ use redlock_engine::voting::is_full;
 impl MemberLink {
     /// Watches the member at each of its targets.
     pub(super) async fn watch(self: Arc<Self>) {
-        let mut places = self.target.subscribe();
+        let mut targets = self.target.subscribe();
         loop {
-            let target = places.borrow_and_update().clone();
+            let target = targets.borrow_and_update().clone();
             match &target {
                 Some(target) => self.note_target(target),
                 None => self.lost(),
             }
-            let stay = OptionFuture::from(target.as_ref().map(|target| self.stay(target)));
+            let watch = OptionFuture::from(target.as_ref().map(|target| self.watch_target(target)));
             tokio::select! {
-                Some(()) = stay => {}
-                changed = places.changed() => if changed.is_err() { return },
+                Some(()) = watch => {}
+                changed = targets.changed() => if changed.is_err() { return },
             }
         }
     }
@@ -45,7 +45,7 @@ impl MemberLink {
     /// Watches the member at one target, with one connection after the other.
     ///
     /// Each connection reads the `run_id` again.
-    async fn stay(&self, target: &Target) {
+    async fn watch_target(&self, target: &Target) {
         let mut failures = 0;
         loop {
             match self.probe(target).await {
