@@ -92,8 +92,11 @@ pub struct Hold {
     pub(in crate::lock) under_way: bool,
 }
 
-/// The failures of members in a round, for messages.
+/// The failures of members in a round without a majority, for messages.
 pub(in crate::lock) fn described(failures: &[(MemberName, MemberFailure)]) -> String {
+    if failures.is_empty() {
+        return "neither a yes nor a refusal has a majority of the members".to_owned();
+    }
     failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect::<Vec<_>>().join("; ")
 }
 

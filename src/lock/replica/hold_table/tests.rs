@@ -75,7 +75,9 @@ fn a_round_without_a_majority_is_repeated_and_keeps_validity() {
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
     holds.apply_outcome("uid", &nonce(1), round(Extend::NoQuorum { failures: vec![] }), at(3_050));
-    assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(8_999)));
+    let hold = holds.get("uid", &nonce(1)).unwrap();
+    assert!(hold.is_valid(at(8_999)));
+    assert!(hold.trouble.is_some_and(|trouble| trouble.contains("neither a yes nor a refusal")));
     assert_eq!(holds.next_due(), Some(at(3_300)));
 }
 
