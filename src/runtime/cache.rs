@@ -29,10 +29,6 @@ pub use self::guarded::Guarded;
 pub use self::kind::Kind;
 pub(crate) use self::lookup::Lookup;
 
-/// Maximum number of objects in one answer to a list.
-///
-/// An object can have more than a megabyte, and the client reads an answer as a whole.
-const PAGE: u32 = 50;
 /// Number of changes that wait for a slow reader. With more of them it has to read every object again.
 const CHANGES_CAPACITY: usize = 4096;
 
@@ -88,7 +84,7 @@ impl<K: Kind> Cache<K> {
         let (namespaces, apis): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
         let (cache, mut follower) = Self::unfilled(namespaces);
         let interruptions = cache.interruptions.clone();
-        let config = config.page_size(PAGE);
+        let config = config.page_size(K::PAGE);
         let watches = apis.into_iter().enumerate().map(move |(at, api)| {
             let events = limited_watch(api, config.clone());
             events.map(move |event| (at, event)).boxed()

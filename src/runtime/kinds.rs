@@ -45,6 +45,9 @@ const CONTAINERS: usize = 64;
 const READ_LABELS: [&str; 3] = [JOB_UID_LABEL, "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"];
 
 impl Kind for DistributedLock {
+    // The schema and the chart's policy limit the size of a lock. Small pages would delay the first renewals of a new replica.
+    const PAGE: u32 = 250;
+
     fn slim(lock: &mut Value) {
         bound_metadata(lock);
     }

@@ -10,6 +10,11 @@ use crate::api::lenient::Unreadable;
 
 /// A kind of objects that can be watched.
 pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static {
+    /// Maximum number of objects in one answer to a list.
+    ///
+    /// An object can have more than a megabyte, and the client reads an answer as a whole.
+    const PAGE: u32 = 50;
+
     /// Removes the fields that the operator does not read, before the object is parsed.
     fn slim(_object: &mut Value) {}
 
