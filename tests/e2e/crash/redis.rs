@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::{
     quorum::model::auth::Auth,
@@ -79,12 +79,5 @@ impl Server {
     /// The value of a key.
     pub(crate) async fn get(&self, key: &str) -> anyhow::Result<Option<String>> {
         Ok(redis::cmd("GET").arg(key).query_async(&mut self.client.clone()).await?)
-    }
-
-    /// Deletes a key, which must exist.
-    pub(crate) async fn delete(&self, key: &str) -> anyhow::Result<()> {
-        let deleted: i64 = redis::cmd("DEL").arg(key).query_async(&mut self.client.clone()).await?;
-        ensure!(deleted == 1, "there was no {key}");
-        Ok(())
     }
 }
