@@ -72,7 +72,7 @@ fn item<'a>(line: &'a str, before: &str) -> Option<&'a str> {
     let line = unqualified(line);
     let kinds = ["fn ", "struct ", "enum ", "trait ", "type ", "mod ", "static "];
     let rest = kinds.into_iter().find_map(|kind| line.strip_prefix(kind))?;
-    let is_test = line.starts_with("fn ") && before.contains("test");
+    let is_test = line.starts_with("fn ") && before.trim_start().starts_with("#[") && before.contains("test");
     (!is_test).then(|| identifier(rest))
 }
 

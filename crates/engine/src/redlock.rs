@@ -1,4 +1,4 @@
-//! The algorithm: validity, votes, tokens and values, and the engine that sends each request to all members at once.
+//! The algorithm: validity, votes, tokens and values, and the engine that sends requests to all members.
 //!
 //! docs/dev/algorithm.md describes it.
 //!

@@ -67,7 +67,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
     let (member, process) = (name.to_owned(), process.run_id.clone());
     cluster.publish_event(QuorumEvent::Admitted { member, process }).await;
     if let Some(least) = version::least_fixed(&observation.version, observation.valkey_version.as_deref()) {
-        cluster.publish_event(QuorumEvent::KnownFaults { member: name.to_owned(), least }).await;
+        cluster.publish_event(QuorumEvent::VulnerableVersion { member: name.to_owned(), least }).await;
     }
     Ok(())
 }

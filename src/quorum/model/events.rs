@@ -21,7 +21,7 @@ messages! {
     /// When: A process with such a version was admitted.
     ///
     /// To do: set spec.image, or ask the owner of the external master to update it.
-    KnownFaults { member: String, least: String } => ("KnownFaults", EventType::Warning),
+    VulnerableVersion { member: String, least: String } => ("KnownFaults", EventType::Warning),
     /// {member} has started and cannot vote before {until}
     ///
     /// When: The first process of a member has started.
