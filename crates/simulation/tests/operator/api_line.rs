@@ -74,8 +74,10 @@ impl ApiWeather {
 /// The API server, and the connections to it.
 pub(crate) struct ApiSide {
     pub(crate) server: ApiServer,
-    /// The error of the server's clock, in milliseconds.
+    /// The error of the control plane's clocks, in milliseconds.
     pub(crate) wrong: i64,
+    /// The times at which the server's clock was set, and by how many milliseconds.
+    steps: Vec<(At, i64)>,
     pub(crate) weather: BTreeMap<usize, ApiWeather>,
     watches: BTreeMap<u64, Following>,
     next_watch: u64,
@@ -92,6 +94,7 @@ impl ApiSide {
         Self {
             server,
             wrong,
+            steps: Vec::new(),
             weather: BTreeMap::new(),
             watches: BTreeMap::new(),
             next_watch: 0,
@@ -101,9 +104,41 @@ impl ApiSide {
         }
     }
 
-    /// The server's clock.
+    /// The clock of the control plane, without the steps of the server's clock.
+    ///
+    /// The timers of its components follow this clock.
     pub(crate) fn clock(&self, now: At) -> i64 {
         now.unix_millis() + self.wrong
+    }
+
+    /// The time that the server's clock shows.
+    pub(crate) fn stamp(&self, now: At) -> i64 {
+        self.server.stamp(self.clock(now))
+    }
+
+    /// Sets the server's clock.
+    pub(crate) fn set_clock(&mut self, now: At, by: i64) {
+        self.server.clock_step += by;
+        self.steps.push((now, by));
+    }
+
+    /// The least and the most by which the server's clock was set within this time, in milliseconds.
+    pub(crate) fn steps_between(&self, from: At, to: At) -> [i64; 2] {
+        let (mut total, mut within) = (0, Vec::new());
+        for (at, by) in self.steps.iter().filter(|(at, _)| *at <= to) {
+            if *at >= from {
+                within.push(total);
+            }
+            total += by;
+        }
+        within.push(total);
+        [within.iter().min().copied().unwrap_or(total), within.iter().max().copied().unwrap_or(total)]
+    }
+
+    /// The sum of all steps in the direction of `sign` since this time, in microseconds.
+    pub(crate) fn set_since(&self, from: At, sign: i64) -> u64 {
+        let steps = self.steps.iter().filter(|(at, by)| *at >= from && by.signum() == sign);
+        steps.map(|(_, by)| by.unsigned_abs() * 1_000).sum()
     }
 
     /// Number of watches of a process.
@@ -150,7 +185,8 @@ impl World {
                 429 => ApiServer::too_many_requests(1),
                 _ => Refusal::new(code, "InternalError", "the server is not well"),
             };
-            let response = ApiServer::refuse(&refusal, clock).map(|body| AnswerBody::Whole(Some(body)));
+            let response =
+                ApiServer::refuse(&refusal, self.api.stamp(self.now)).map(|body| AnswerBody::Whole(Some(body)));
             self.api_answers(process, number, answer, Ok(response), "refused");
             return;
         }
@@ -200,7 +236,7 @@ impl World {
     fn api_follows(&mut self, process: usize, number: u64, watch: Watch, answer: Answering) {
         let (lines, body) = mpsc::unbounded_channel();
         let mut response = Response::new(AnswerBody::Lines(body));
-        let date = ApiServer::refuse(&Refusal::bad("for its date"), self.api.clock(self.now));
+        let date = ApiServer::refuse(&Refusal::bad("for its date"), self.api.stamp(self.now));
         if let Some(date) = date.headers().get(http::header::DATE) {
             response.headers_mut().insert(http::header::DATE, date.clone());
         }

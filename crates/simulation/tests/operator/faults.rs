@@ -61,6 +61,7 @@ impl World {
                 healed(length, self);
             }
             Fault::StepClock { process, by } => self.processes[process].clock.step(by * 1_000),
+            Fault::SetApiClock { by } => self.api.set_clock(self.now, by),
             Fault::Cut { process, member, up, down, length } => {
                 if let Some(way) = self.way_to(process, member) {
                     self.cut(&way, up, down);

@@ -97,7 +97,7 @@ impl World {
     fn unrest_of_locks(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let locks = self.locks();
-        let now = self.api.clock(self.now);
+        let now = self.api.stamp(self.now);
         for (object, lock) in &locks {
             let (name, status) = (object.name(), lock.status.clone().unwrap_or_default());
             if object.is_deleting() {
@@ -173,7 +173,7 @@ impl World {
     /// Whether `holder` holds the key that `lock` waits for.
     fn serves(&self, holder: &DistributedLock, lock: &DistributedLock) -> bool {
         // The validity of an ending hold must end before another lock gets the key.
-        let now = self.api.clock(self.now) - CLOCKS;
+        let now = self.api.stamp(self.now) - CLOCKS;
         let ends = |status: &DistributedLockStatus| {
             status.ending.as_ref().map(|ending| ending.until.map(|until| until.as_millis()))
         };

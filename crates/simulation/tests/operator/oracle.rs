@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_api::{
-    BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LockHolder, MilliTime, RELEASE_ANNOTATION,
-};
+use redlock_api::{BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LockHolder, RELEASE_ANNOTATION};
 use serde::Serialize;
 
 use crate::cluster::ClusterSide;
@@ -16,6 +14,7 @@ use crate::users::SHOP;
 use crate::world::World;
 use belief::Belief;
 use choices::Choices;
+use dates::Dates;
 use fences::Fences;
 use jobs::Jobs;
 pub(crate) use jobs::has_finished;
@@ -25,6 +24,7 @@ use times::Times;
 
 mod belief;
 mod choices;
+mod dates;
 mod ends;
 mod fences;
 mod jobs;
@@ -104,6 +104,7 @@ pub(crate) struct Oracle {
     reach: Reach,
     times: Times,
     choices: Choices,
+    dates: Dates,
     pub(crate) violations: Vec<String>,
     pub(crate) counts: Counts,
 }
@@ -199,10 +200,6 @@ fn quorum_of(holder: &LockHolder) -> (String, String) {
     named.unwrap_or_else(|| (SHOP.to_owned(), "q".to_owned()))
 }
 
-fn micros(time: &MilliTime) -> i64 {
-    time.as_millis() * 1_000
-}
-
 impl World {
     /// Handles a contender's report.
     pub(crate) fn handle_report(&mut self, at: At, process: usize, report: ContenderReport) {
@@ -222,6 +219,7 @@ impl World {
 
     /// Observes the write of an object.
     pub(crate) fn observe(&mut self, entry: &Entry) {
+        self.record_dates(entry);
         self.observe_cluster(entry);
         self.observe_users(entry);
         self.observe_lease(entry);
@@ -258,7 +256,7 @@ impl World {
         let held = status.conditions.iter().find(|condition| condition.type_ == "Held");
         let reason = held.map(|held| held.reason.clone()).unwrap_or_default();
         let holder = status.holder.as_ref().and_then(|holder| holder.nonce.clone());
-        let valid = status.valid_until.as_ref().map(|until| self.true_micros(until));
+        let valid = status.valid_until.as_ref().map(|until| self.earliest(entry.object.uid(), until));
         let until = At(valid.unwrap_or(0).max(0) as u64);
         // The operator does not promise a validity that a user edited into the status.
         let before =
@@ -309,7 +307,8 @@ impl World {
         }
         let uids = owners.iter().filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();
         // deletionTimestamp has whole seconds.
-        let deleted = entry.object.value["metadata"]["deletionTimestamp"].as_str().and_then(millis).map(|at| at + 999);
+        let deleted = entry.object.value["metadata"]["deletionTimestamp"].as_str().and_then(millis);
+        let deleted = deleted.map(|at| self.on_cluster_clock(entry.object.uid(), at) + 999);
         let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
         let who = format!("{} ({nonce})", entry.object.name());
         let container = holder.container_id.clone();
@@ -336,11 +335,6 @@ impl World {
             self.api.server.objects(Kind::RedisQuorum).any(|found| found.value["spec"]["keys"] == "Verbatim");
         let namespace = format!("{}/", entry.object.namespace());
         if verbatim { key.strip_prefix(&namespace).unwrap_or(key).to_owned() } else { key.to_owned() }
-    }
-
-    /// Converts a time of the API server's clock to microseconds since the beginning.
-    fn true_micros(&self, time: &MilliTime) -> i64 {
-        micros(time) - At::default().unix_micros() - self.api.wrong * 1_000
     }
 
     fn observe_quorum(&mut self, entry: &Entry) {

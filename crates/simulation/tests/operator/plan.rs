@@ -27,6 +27,8 @@ pub(crate) const WIDE: u64 = 200_000;
 pub(crate) const ELECTORS: u64 = 300_000;
 /// Quorums change their members from this seed on.
 pub(crate) const MEMBERS: u64 = 400_000;
+/// The API server's clock is set from this seed on.
+pub(crate) const OUTER: u64 = 500_000;
 
 /// The clocks of a machine: the error of the wall clock in milliseconds, and the drift in millionths.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +57,10 @@ pub(crate) enum Fault {
     },
     StepClock {
         process: usize,
+        by: i64,
+    },
+    /// The API server's clock is set.
+    SetApiClock {
         by: i64,
     },
     Cut {

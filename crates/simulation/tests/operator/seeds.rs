@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::plan::{ELECTORS, LOCKED_JOBS, MEMBERS, SCENARIOS, WIDE};
+use crate::plan::{ELECTORS, LOCKED_JOBS, MEMBERS, OUTER, SCENARIOS, WIDE};
 use crate::runner;
 
 /// Number of seeds that draw locks and quorums: some of each theme.
@@ -16,6 +16,8 @@ const DEFAULT_WIDE_SEEDS: u64 = 45;
 const DEFAULT_ELECTOR_SEEDS: u64 = 20;
 /// Number of seeds whose quorums change their members.
 const DEFAULT_MEMBER_SEEDS: u64 = 20;
+/// Number of seeds in which the API server's clock is set.
+const DEFAULT_OUTER_SEEDS: u64 = 20;
 /// Number of seeds in which members lose keys, of which at least one must find a violation.
 const CONTROL_SEEDS: u64 = 20;
 
@@ -74,6 +76,13 @@ fn no_seed_whose_quorums_change_violates_anything() {
     assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds / 2), "too little happened");
 }
 
+#[test]
+fn no_seed_with_a_set_clock_violates_anything() {
+    let Some((seeds, counts)) = run_range(OUTER, DEFAULT_OUTER_SEEDS, 4) else { return };
+    let happened = ["grants", "renewals"];
+    assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds), "too little happened");
+}
+
 /// Runs the first seeds of this range, which the other tests do not run.
 #[test]
 fn no_seed_with_the_whole_api_violates_anything() {
@@ -123,7 +132,7 @@ fn run(all: Vec<u64>) -> BTreeMap<String, u64> {
 
 #[test]
 fn a_seed_always_does_the_same() {
-    for seed in number("SEED").map_or(vec![0, 1, 2, LOCKED_JOBS, WIDE, ELECTORS, MEMBERS], |seed| vec![seed]) {
+    for seed in number("SEED").map_or(vec![0, 1, 2, LOCKED_JOBS, WIDE, ELECTORS, MEMBERS, OUTER], |seed| vec![seed]) {
         let [first, second] = [0, 1].map(|_| runner::run(seed, &[]));
         assert!(first.result.is_some(), "{}", first.output);
         assert_eq!(first.result, second.result, "SEED={seed}");

@@ -47,6 +47,10 @@ pub struct ApiServer {
     event_objects: BTreeMap<String, Value>,
     /// Maximum number of objects on a page of a list, even if the client requests more.
     pub page_size: Option<usize>,
+    /// By how much the server's clock was set since the start.
+    ///
+    /// The times in calls do not include it. They are those of the other components of the control plane.
+    pub clock_step: Millis,
 }
 
 impl ApiServer {
@@ -62,6 +66,7 @@ impl ApiServer {
             events: BTreeMap::new(),
             event_objects: BTreeMap::new(),
             page_size: None,
+            clock_step: 0,
         };
         let default = json!({"metadata": {"name": "default"}});
         let _ = server.create(Kind::Namespace, "", default, By { now, manager: "kube-apiserver" });
@@ -70,17 +75,23 @@ impl ApiServer {
 
     /// Handles a request.
     pub fn handle(&mut self, request: &Request<Bytes>, now: Millis) -> Answer {
+        let stamp = self.stamp(now);
         match request.uri().path() {
             "/version" => {
-                return Answer::Unary(http::value(StatusCode::OK, &json!({"major": "1", "minor": "33"}), now));
+                return Answer::Unary(http::value(StatusCode::OK, &json!({"major": "1", "minor": "33"}), stamp));
             }
-            "/readyz" | "/livez" => return Answer::Unary(http::json(StatusCode::OK, Bytes::from_static(b"ok"), now)),
+            "/readyz" | "/livez" => return Answer::Unary(http::json(StatusCode::OK, Bytes::from_static(b"ok"), stamp)),
             _ => {}
         }
         match Parsed::of(request).and_then(|parsed| self.carry_out(&parsed, now)) {
             Ok(answer) => answer,
-            Err(refusal) => Answer::Unary(http::refusal(&refusal, now)),
+            Err(refusal) => Answer::Unary(http::refusal(&refusal, stamp)),
         }
+    }
+
+    /// The time that the server's clock shows.
+    pub const fn stamp(&self, now: Millis) -> Millis {
+        now + self.clock_step
     }
 
     /// Builds a response for the caller: 429 with Retry-After, 500, 503 or 504.
@@ -157,7 +168,7 @@ impl ApiServer {
             Method::PATCH => return Err(Refusal::new(415, "UnsupportedMediaType", "only merge patches and apply")),
             Method::DELETE => {
                 let deleted = self.delete(kind, place, &DeleteOptions::of_body(&request.body), by)?;
-                return Ok(Answer::Unary(deletion(kind, &deleted, now)));
+                return Ok(Answer::Unary(deletion(kind, &deleted, self.stamp(now))));
             }
             _ => {
                 return Err(Refusal::new(
@@ -167,7 +178,7 @@ impl ApiServer {
                 ));
             }
         };
-        Ok(Answer::Unary(object(StatusCode::OK, &written, request.partial, now)))
+        Ok(Answer::Unary(object(StatusCode::OK, &written, request.partial, self.stamp(now))))
     }
 
     fn collection(&mut self, request: &Parsed, now: Millis) -> Result<Answer, Refusal> {
@@ -178,7 +189,7 @@ impl ApiServer {
                 let by = By { now, manager: request.manager() };
                 let namespace = namespace.unwrap_or_default();
                 let made = self.create(target.kind, &namespace, request.body.clone(), by)?;
-                Ok(Answer::Unary(object(StatusCode::CREATED, &made, request.partial, now)))
+                Ok(Answer::Unary(object(StatusCode::CREATED, &made, request.partial, self.stamp(now))))
             }
             Method::GET => {
                 let (labels, fields) = (request.query("labelSelector"), request.query("fieldSelector"));
@@ -186,7 +197,7 @@ impl ApiServer {
                 if request.is_watch() {
                     return self.watch(request, selector, now).map(Answer::Watch);
                 }
-                Ok(Answer::Unary(http::json(StatusCode::OK, self.list(request, &selector)?, now)))
+                Ok(Answer::Unary(http::json(StatusCode::OK, self.list(request, &selector)?, self.stamp(now))))
             }
             _ => Err(Refusal::new(
                 405,
@@ -231,7 +242,7 @@ impl ApiServer {
         event["metadata"]["resourceVersion"] = json!("1");
         *self.events.entry(event["reason"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
         let name = event["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let response = http::value(StatusCode::CREATED, &event, now);
+        let response = http::value(StatusCode::CREATED, &event, self.stamp(now));
         self.event_objects.insert(name, event);
         Ok(response)
     }

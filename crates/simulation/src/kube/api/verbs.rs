@@ -49,7 +49,7 @@ impl ApiServer {
             metadata["namespace"] = json!(namespace);
         }
         metadata["uid"] = json!(self.names.uid());
-        metadata["creationTimestamp"] = json!(seconds(by.now));
+        metadata["creationTimestamp"] = json!(seconds(self.stamp(by.now)));
         if let Some(metadata) = metadata.as_object_mut() {
             for field in
                 ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields", "resourceVersion"]
@@ -61,7 +61,7 @@ impl ApiServer {
         self.schemas.fit(kind, &mut value)?;
         schema::rules(kind, None, &value)?;
         tidy(&mut value);
-        manage(None, &mut value, by.manager, by.now);
+        manage(None, &mut value, by.manager, self.stamp(by.now));
         if self.store.get(kind, namespace, &name).is_some() {
             return Err(Refusal::exists(kind, &name));
         }
@@ -224,7 +224,7 @@ impl ApiServer {
         if kind.facts().counts && strategy::spec_differs(old, &value) {
             raise_generation(&mut value);
         }
-        manage(Some(old), &mut value, by.manager, by.now);
+        manage(Some(old), &mut value, by.manager, self.stamp(by.now));
         if is_same(old, &value) {
             return Ok(found.clone());
         }
@@ -254,7 +254,7 @@ impl ApiServer {
         let metadata = &mut value["metadata"];
         let known = metadata["deletionGracePeriodSeconds"].as_i64();
         if !found.is_deleting() || known.is_some_and(|known| grace < known) {
-            metadata["deletionTimestamp"] = json!(seconds(by.now + grace * 1_000));
+            metadata["deletionTimestamp"] = json!(seconds(self.stamp(by.now) + grace * 1_000));
             metadata["deletionGracePeriodSeconds"] = json!(grace);
         }
         if !found.is_deleting() {

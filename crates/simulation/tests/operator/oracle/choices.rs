@@ -67,11 +67,13 @@ impl World {
         let Some(election) = &lock.spec.election else { return Vec::new() };
         let labels = election.selector.match_labels.clone().unwrap_or_default();
         let now = self.api.clock(self.now);
+        let since_start = |pod: &Shared, at: i64| self.on_cluster_clock(pod.uid(), at);
         let good = |pod: &&Shared| {
             let mut conditions = pod.value["status"]["conditions"].as_array().into_iter().flatten();
             let ready = conditions.find(|found| found["type"] == "Ready" && found["status"] == "True");
             let since = ready.and_then(|ready| ready["lastTransitionTime"].as_str()).and_then(millis);
             let created = pod.value["metadata"]["creationTimestamp"].as_str().and_then(millis);
+            let created = created.map(|at| since_start(pod, at));
             let old = |at: Option<i64>| at.is_some_and(|at| at + SETTLED <= now);
             Some(pod.namespace()) == lock.metadata.namespace.as_deref()
                 && labels.iter().all(|(name, value)| pod.label(name) == Some(value))

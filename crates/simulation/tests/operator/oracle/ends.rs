@@ -3,6 +3,7 @@
 use redlock_api::{BREAK_FORCE_ANNOTATION, DistributedLock};
 use serde_json::Value;
 
+use crate::time::At;
 use crate::world::World;
 use redlock_simulation::kube::api::{Change, Entry, Kind};
 
@@ -37,7 +38,7 @@ impl World {
         let holder = serde_json::from_value(before["holder"].clone()).ok();
         let place = holder.map(|holder| quorum_of(&holder));
         let valid_until = serde_json::from_value(before["validUntil"].clone()).ok();
-        let valid_until = valid_until.map(|until| self.true_micros(&until));
+        let valid_until = valid_until.map(|until| self.earliest(entry.object.uid(), &until));
         // A request that outlives its caller can publish a grant after its validity. It was never usable.
         let was_usable = |granted: &Granted| valid_until.is_none_or(|until| until > granted.at.0 as i64);
         let granted = self.oracle.times.granted(nonce).cloned().filter(was_usable);
@@ -61,7 +62,10 @@ impl World {
         let forced = entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some();
         let acquired = serde_json::from_value(before["acquiredAt"].clone()).ok();
         let Some(acquired) = acquired.filter(|_| reason != "Expired" && !ends && !forced) else { return };
-        let held = self.now.0 as i64 - self.true_micros(&acquired);
+        let acquired = self.earliest(entry.object.uid(), &acquired);
+        // minHold ends earlier by a step of the API server's clock.
+        let step = i64::try_from(self.set_forward_since(At(acquired.max(0) as u64))).unwrap_or(i64::MAX / 2);
+        let held = self.now.0 as i64 - acquired + step;
         if held + CLOCKS < i64::try_from(minimum.get().as_micros()).unwrap_or(i64::MAX) {
             let what = format!("{name} ended ({reason}) after {held} us, and its minHold is {minimum}");
             self.oracle.violated(what);
@@ -82,13 +86,14 @@ impl World {
             return;
         };
         let acquired = serde_json::from_value(before["acquiredAt"].clone()).ok();
-        let its_own =
-            acquired.is_some_and(|acquired| self.oracle.leads_since.0 as i64 + CLOCKS < self.true_micros(&acquired));
+        let its_own = acquired.is_some_and(|acquired| {
+            self.oracle.leads_since.0 as i64 + CLOCKS < self.earliest(entry.object.uid(), &acquired)
+        });
         if !its_own || !self.plan.keeps_members_in_reach() {
             return;
         }
         let agent = self.oracle.beliefs.get(nonce).and_then(|belief| belief.agent_until);
-        let left = self.true_micros(&until) - self.now.0 as i64;
+        let left = self.latest(entry.object.uid(), &until) - self.now.0 as i64;
         if left < -FINAL_VALIDITY && agent.is_some_and(|agent| agent > self.now + FINAL_VALIDITY as u64) {
             let what =
                 format!("{} begins to end at {} and says that its validity is over", entry.object.name(), self.now);

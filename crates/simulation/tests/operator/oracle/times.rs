@@ -34,9 +34,20 @@ pub(super) struct Times {
     waits_from: BTreeMap<String, At>,
     /// The last write of each Lease.
     beats: BTreeMap<(String, String), At>,
-    /// The end of the time in which the key of a quorum cannot be granted.
-    delayed: BTreeMap<(Place, String), (At, String)>,
+    /// The time in which the key of a quorum cannot be granted.
+    delayed: BTreeMap<(Place, String), Delay>,
     granted: BTreeMap<String, Granted>,
+}
+
+/// The time in which the key of an ended hold cannot be granted.
+#[derive(Debug)]
+struct Delay {
+    until: At,
+    /// When a hold without keys began to end.
+    ///
+    /// Its delay follows the API server's clock. The keys of other holds have the delay in their time to live.
+    lost: Option<At>,
+    why: String,
 }
 
 impl Times {
@@ -66,10 +77,16 @@ fn reason(status: &Value, kind: &str) -> String {
 }
 
 impl World {
-    /// Converts a time in a status to true time.
-    fn time(&self, of: &Value) -> Option<At> {
+    /// Converts a time in a status to the latest true time that it can mean.
+    fn time(&self, uid: &str, of: &Value) -> Option<At> {
         let time: MilliTime = serde_json::from_value(of.clone()).ok()?;
-        Some(At(u64::try_from(self.true_micros(&time)).unwrap_or(0)))
+        Some(At(u64::try_from(self.latest(uid, &time)).unwrap_or(0)))
+    }
+
+    /// Converts a time in a status to the earliest true time that it can mean.
+    fn early_time(&self, uid: &str, of: &Value) -> Option<At> {
+        let time: MilliTime = serde_json::from_value(of.clone()).ok()?;
+        Some(At(u64::try_from(self.earliest(uid, &time)).unwrap_or(0)))
     }
 
     pub(super) fn observe_beat(&mut self, entry: &Entry) {
@@ -140,7 +157,7 @@ impl World {
             }
             return;
         }
-        let waited = now.0 - waits.0;
+        let waited = now.0 - waits.0 + self.set_forward_since(waits);
         let timeout = lock.spec.wait_timeout.map_or(u64::MAX, length);
         let edited = self.oracle.times.edited.get(entry.object.uid()).is_some_and(|(_, at)| *at + PROMPT > now);
         if waited.saturating_add(CLOCKS) < timeout && !edited {
@@ -164,7 +181,7 @@ impl World {
         if word || dead || !(lost || before["ending"].is_object()) {
             return;
         }
-        let Some(until) = self.time(&before["validUntil"]) else { return };
+        let Some(until) = self.early_time(entry.object.uid(), &before["validUntil"]) else { return };
         if self.oracle.doctored.contains(&before["validUntil"].to_string()) {
             return;
         }
@@ -176,7 +193,9 @@ impl World {
         let most = most.map_or(self.plan.max_ttl * 1_000, length).saturating_sub(length(lock.spec.ttl));
         let until = until + length(delay).min(most);
         let why = format!("{} ended at {} with a lockDelay of {delay}", entry.object.name(), self.now);
-        self.oracle.times.delayed.insert((place, text(&holder["key"])), (until, why));
+        let since = self.early_time(entry.object.uid(), &before["ending"]["since"]).unwrap_or(self.now);
+        let lost = lost.then_some(since);
+        self.oracle.times.delayed.insert((place, text(&holder["key"])), Delay { until, lost, why });
     }
 
     fn judge_delay(&mut self, entry: &Entry, lock: &DistributedLock) {
@@ -185,8 +204,9 @@ impl World {
         if self.oracle.stepped || self.plan.is_drastic() {
             return;
         }
-        let Some((until, why)) = self.oracle.times.delayed.remove(&(place, key)) else { return };
-        if self.now + CLOCKS < until {
+        let Some(Delay { until, lost, why }) = self.oracle.times.delayed.remove(&(place, key)) else { return };
+        let step = lost.map_or(0, |since| self.set_forward_since(since));
+        if self.now + CLOCKS + step < until {
             let what = format!("{} was granted at {}, before {until}: {why}", entry.object.name(), self.now);
             self.oracle.violated(what);
         }
@@ -197,10 +217,13 @@ impl World {
         if lock.spec.claim.as_ref().is_none_or(|claim| claim.heartbeat.is_none()) {
             return;
         }
-        let created = self.time(&entry.object.value["metadata"]["creationTimestamp"]).unwrap_or(self.now);
+        let created = &entry.object.value["metadata"]["creationTimestamp"];
+        let created = self.time(entry.object.uid(), created).unwrap_or(self.now);
         let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
         let last = self.oracle.times.beats.get(&name).copied().unwrap_or_default().max(created);
-        if !self.oracle.stepped && last + length(lock.spec.ttl) + 2 * CLOCKS < self.now {
+        // The leader compares times of the API server's clock.
+        let step = self.set_back_since(last);
+        if !self.oracle.stepped && last + length(lock.spec.ttl) + step + 2 * CLOCKS < self.now {
             let what =
                 format!("{} was granted at {}, and its last heartbeat was at {last}", entry.object.name(), self.now);
             self.oracle.violated(what);
@@ -267,7 +290,7 @@ impl World {
             let (uid, name, now) = (object.uid(), object.name(), self.now);
             let Some((_, edited)) = self.oracle.times.edited.get(uid).copied() else { continue };
             let late = if status["holder"].is_object() {
-                self.late_end(&lock, status, edited)
+                self.late_end(&lock, status, (uid, edited))
             } else {
                 self.late_finish(&lock, status, (uid, edited))
             };
@@ -278,17 +301,19 @@ impl World {
     }
 
     /// The overdue change of a held lock.
-    fn late_end(&self, lock: &DistributedLock, status: &Value, edited: At) -> Option<&'static str> {
+    fn late_end(&self, lock: &DistributedLock, status: &Value, (uid, edited): (&str, At)) -> Option<&'static str> {
         let holder = lock.status.as_ref()?.holder.as_ref()?;
         let place = quorum_of(holder);
         let idle = !status["ending"].is_object() && !status["stopping"].is_object();
         if !idle || lock.metadata.deletion_timestamp.is_some() || !self.leader_is_well(Some(&place), WELL) {
             return None;
         }
-        let acquired = self.time(&status["acquiredAt"])?;
-        let minimum = acquired + lock.spec.min_hold.map_or(0, length);
+        let acquired = self.time(uid, &status["acquiredAt"])?;
+        // Limits that begin with acquiredAt end later by a step of the API server's clock.
+        let step = self.set_back_since(acquired);
+        let minimum = acquired + lock.spec.min_hold.map_or(0, length) + step;
         let over = |due: At, slack: u64| due.max(edited).max(minimum) + slack < self.now;
-        if lock.spec.max_hold.is_some_and(|most| over(acquired + length(most), PROMPT + CLOCKS)) {
+        if lock.spec.max_hold.is_some_and(|most| over(acquired + length(most) + step, PROMPT + CLOCKS)) {
             return Some("maxHold is over, and its hold has not begun to end");
         }
         let late = self.late_step_down(lock, status, acquired.max(edited));
@@ -308,8 +333,10 @@ impl World {
                 .then_some("no heartbeat came, and its hold has not begun to end");
         }
         let published = lock.spec.validity == Validity::Published && lock.spec.liveness.is_none();
-        let until = self.time(&status["validUntil"]).filter(|_| published)?;
+        let until = self.time(uid, &status["validUntil"]).filter(|_| published)?;
         let led = self.leader_is_well(Some(&place), WELL + ttl);
+        // After a step back the published time is still ahead of the clock, by at most one ttl.
+        let until = until + self.set_back_since(At(until.0.saturating_sub(2 * ttl))).min(ttl);
         (led && edited + WELL < self.now && until + CLOCKS < self.now)
             .then_some("it is held, and the validity that is published has run out")
     }
@@ -317,23 +344,24 @@ impl World {
     /// The overdue change of a waiting lock.
     fn late_finish(&self, lock: &DistributedLock, status: &Value, (uid, edited): (&str, At)) -> Option<&'static str> {
         if is(status, "Finished", "True") {
-            return self.late_deletion(lock, status, edited);
+            return self.late_deletion(lock, status, (uid, edited));
         }
         // A user that edits the status can remove the conditions.
         status["conditions"].as_array()?;
         let timeout = length(lock.spec.wait_timeout?);
         let waits = self.oracle.times.waits.get(uid).copied()?;
         let goes = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some();
-        let over = (waits + timeout).max(edited) + PROMPT + CLOCKS < self.now;
+        let over = (waits + timeout + self.set_back_since(waits)).max(edited) + PROMPT + CLOCKS < self.now;
         (over && !goes && self.leader_is_well(None, WELL)).then_some("waitTimeout is over, and it has not finished")
     }
+
     /// Checks that a finished claim is deleted after `ttlAfterFinished`.
-    fn late_deletion(&self, lock: &DistributedLock, status: &Value, edited: At) -> Option<&'static str> {
+    fn late_deletion(&self, lock: &DistributedLock, status: &Value, (uid, edited): (&str, At)) -> Option<&'static str> {
         let after = length(lock.spec.ttl_after_finished?);
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
         let finished = conditions.find(|found| found["type"] == "Finished")?;
-        let at = self.time(&finished["lastTransitionTime"])?;
-        let over = (at + after).max(edited) + PROMPT + CLOCKS < self.now;
+        let at = self.time(uid, &finished["lastTransitionTime"])?;
+        let over = (at + after + self.set_back_since(at)).max(edited) + PROMPT + CLOCKS < self.now;
         (over && self.leader_is_well(None, WELL) && lock.metadata.deletion_timestamp.is_none())
             .then_some("ttlAfterFinished is over, and it is still there")
     }

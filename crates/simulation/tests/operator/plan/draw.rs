@@ -9,7 +9,7 @@ use redlock_simulation::kube::users::{Deed, DeedKind, Habits};
 use super::kinds::{self, Own, What};
 use super::scenarios;
 use super::themes::{self, Theme};
-use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, MEMBERS, Plan, WIDE};
+use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, MEMBERS, OUTER, Plan, WIDE};
 
 /// The time of the quorum's start, without faults.
 const QUIET: u64 = 7_000_000;
@@ -137,6 +137,11 @@ impl Plan {
         !self.core && !self.faults.iter().any(|(_, fault)| away(fault))
     }
 
+    /// Whether the API server's clock is set during the run.
+    pub(crate) fn sets_clock(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::SetApiClock { .. }))
+    }
+
     /// Whether requests of a leader can arrive after the end of its term.
     pub(crate) fn has_late_requests(&self) -> bool {
         let late = |fault: &Fault| {
@@ -224,7 +229,7 @@ impl Plan {
     /// A seed with a theme can have a few of them, and another seed only one. A quorum that changes its members can have many.
     fn is_bearable(&self, at: At, fault: &Fault) -> bool {
         let most = match self.theme {
-            Some(_) if self.seed >= MEMBERS => 12,
+            Some(_) if (MEMBERS..OUTER).contains(&self.seed) => 12,
             Some(_) => 3,
             None => 1,
         };
@@ -264,6 +269,7 @@ impl Plan {
             Own::Stop => Fault::Stop { process, length },
             Own::Suspend => Fault::Suspend { process, length },
             Own::StepClock => Fault::StepClock { process: replica, by: wrong(rng) },
+            Own::SetApiClock => Fault::SetApiClock { by: step(rng) },
             Own::Cut => Fault::Cut { process, member, up: true, down: true, length },
             Own::HalfCut => Fault::Cut { process, member, up: rng.percent(50), down: true, length },
             Own::Slow => Fault::Slow { process, member, by, length },
@@ -313,10 +319,12 @@ fn draw_theme(seed: u64, long: bool) -> Option<Theme> {
             .chain(&themes::WIDE)
             .chain(&themes::ELECTORS)
             .chain(&themes::MEMBERS)
+            .chain(&themes::OUTER)
     };
     let named = |name: &String| all().find(|theme| theme.name == name).copied();
     match wanted {
         Some(name) => Some(named(&name).expect("a theme of that name")),
+        None if seed >= OUTER => Some(themes::OUTER[usize::try_from(seed - OUTER).unwrap() % themes::OUTER.len()]),
         None if seed >= MEMBERS => Some(themes::MEMBERS[usize::try_from(seed % 2).unwrap()]),
         None if seed >= ELECTORS => Some(themes::ELECTORS[usize::try_from(seed % 2).unwrap()]),
         None if seed >= WIDE => Some(themes::WIDE[usize::try_from(seed % 3).unwrap()]),
@@ -338,6 +346,13 @@ fn takes_minutes(fault: &Fault) -> bool {
         Fault::Deed(deed) => is_drastic(deed.kind) && deed.kind != DeedKind::ForceQuorum,
         _ => false,
     }
+}
+
+/// A step of the API server's clock in milliseconds: seconds to minutes.
+fn step(rng: &mut Rng) -> i64 {
+    let size = *rng.pick(&[1_500, 8_000, 60_000, 300_000]);
+    let millis = rng.between(size / 2, size) as i64;
+    if rng.percent(50) { millis } else { -millis }
 }
 
 /// The error of a clock in milliseconds: small, seconds, an hour, or a day.

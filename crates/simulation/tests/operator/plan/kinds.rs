@@ -34,6 +34,8 @@ pub(crate) enum Own {
     Relist,
     DeafTo,
     Sick,
+    /// Only seeds in which the API server's clock is set have it.
+    SetApiClock,
 }
 
 impl Own {

@@ -11,11 +11,13 @@ use super::kinds::{Own, What};
 mod electors;
 mod locked;
 mod members;
+mod outer;
 mod wide;
 
 pub(super) use self::electors::ELECTORS;
 pub(super) use self::locked::LOCKED;
 pub(super) use self::members::MEMBERS;
+pub(super) use self::outer::OUTER;
 pub(super) use self::wide::WIDE;
 
 /// The theme of a seed.
