@@ -157,7 +157,7 @@ impl World {
             if let Some(name) = &claim.job_name {
                 return self.can_be_started(&namespace, name, claim.job_uid.as_deref());
             }
-            let Some(name) = &claim.pod_name else { return claim.identity.is_some() && claim.heartbeat.is_none() };
+            let Some(name) = &claim.pod_name else { return claim.identity.is_some() && self.has_its_heartbeat(lock) };
             let pod = self.api.server.get(Kind::Pod, &namespace, name);
             return pod.is_some_and(|pod| {
                 runs(&pod) && is_ready(&pod) && claim.pod_uid.as_ref().is_none_or(|uid| uid == pod.uid())

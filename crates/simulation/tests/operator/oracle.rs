@@ -12,6 +12,7 @@ use crate::replica;
 use crate::time::At;
 use crate::users::SHOP;
 use crate::world::World;
+use beats::Beats;
 use belief::Belief;
 use choices::Choices;
 use dates::Dates;
@@ -22,6 +23,7 @@ use reach::Reach;
 use redlock_simulation::kube::api::{Change, Entry, Kind, millis};
 use times::Times;
 
+mod beats;
 mod belief;
 mod choices;
 mod dates;
@@ -105,6 +107,7 @@ pub(crate) struct Oracle {
     times: Times,
     choices: Choices,
     dates: Dates,
+    beats: Beats,
     pub(crate) violations: Vec<String>,
     pub(crate) counts: Counts,
 }

@@ -19,7 +19,7 @@ pub(super) const PROMPT: u64 = 2_000_000;
 /// Maximum difference of the operator's clock and true time.
 ///
 /// `creationTimestamp` has whole seconds.
-const CLOCKS: u64 = 1_500_000;
+pub(super) const CLOCKS: u64 = 1_500_000;
 /// A leader that has been healthy for this time has caught up.
 pub(super) const WELL: u64 = 8_000_000;
 
@@ -32,8 +32,6 @@ pub(super) struct Times {
     waits: BTreeMap<String, At>,
     /// Since when each lock waits, at the earliest. The wait of a claim begins with its creation.
     waits_from: BTreeMap<String, At>,
-    /// The last write of each Lease.
-    beats: BTreeMap<(String, String), At>,
     /// The time in which the key of a quorum cannot be granted.
     delayed: BTreeMap<(Place, String), Delay>,
     granted: BTreeMap<String, Granted>,
@@ -78,7 +76,7 @@ fn reason(status: &Value, kind: &str) -> String {
 
 impl World {
     /// Converts a time in a status to the latest true time that it can mean.
-    fn time(&self, uid: &str, of: &Value) -> Option<At> {
+    pub(super) fn time(&self, uid: &str, of: &Value) -> Option<At> {
         let time: MilliTime = serde_json::from_value(of.clone()).ok()?;
         Some(At(u64::try_from(self.latest(uid, &time)).unwrap_or(0)))
     }
@@ -87,18 +85,6 @@ impl World {
     fn early_time(&self, uid: &str, of: &Value) -> Option<At> {
         let time: MilliTime = serde_json::from_value(of.clone()).ok()?;
         Some(At(u64::try_from(self.earliest(uid, &time)).unwrap_or(0)))
-    }
-
-    pub(super) fn observe_beat(&mut self, entry: &Entry) {
-        let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
-        self.oracle.times.beats.insert(name, self.now);
-    }
-
-    /// Whether the keys of a claim have ended with its last heartbeat.
-    pub(super) fn is_silent(&self, entry: &Entry, ttl: u64) -> bool {
-        let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
-        let last = self.oracle.times.beats.get(&name).copied().unwrap_or_default();
-        entry.object.value["spec"]["claim"]["heartbeat"].is_string() && last + ttl <= self.now
     }
 
     /// Checks the times in a write of a lock.
@@ -212,33 +198,9 @@ impl World {
         }
     }
 
-    /// Checks that a claim with a stopped heartbeat is not granted.
-    fn judge_heartbeat(&mut self, entry: &Entry, lock: &DistributedLock) {
-        if lock.spec.claim.as_ref().is_none_or(|claim| claim.heartbeat.is_none()) {
-            return;
-        }
-        let created = &entry.object.value["metadata"]["creationTimestamp"];
-        let created = self.time(entry.object.uid(), created).unwrap_or(self.now);
-        let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
-        let last = self.oracle.times.beats.get(&name).copied().unwrap_or_default().max(created);
-        // The leader compares times of the API server's clock.
-        let step = self.set_back_since(last);
-        if !self.oracle.stepped && last + length(lock.spec.ttl) + step + 2 * CLOCKS < self.now {
-            let what =
-                format!("{} was granted at {}, and its last heartbeat was at {last}", entry.object.name(), self.now);
-            self.oracle.violated(what);
-        }
-    }
-
     /// Checks that the oldest lock of the highest priority comes first.
     fn judge_turn(&mut self, entry: &Entry, lock: &DistributedLock) {
-        let is_free = |lock: &DistributedLock| {
-            let claim = lock.spec.claim.as_ref();
-            lock.spec.slots == 1
-                && lock.spec.liveness.is_none()
-                && claim.is_some_and(|claim| claim.identity.is_some() && claim.heartbeat.is_none())
-        };
-        if !is_free(lock) || !self.leader_is_well(None, WELL) {
+        if !self.is_free(lock) || !self.leader_is_well(None, WELL) {
             return;
         }
         // The quorum of both locks serves one of them. So it serves another lock with times that are not longer.
@@ -272,7 +234,7 @@ impl World {
                 let same = other.spec.key == lock.spec.key && other.spec.quorum_ref == lock.spec.quorum_ref;
                 let ahead =
                     other.spec.priority > own.0 || other.spec.priority == own.0 && created(&object.value) < own.1;
-                is_free(&other) && same && ahead && !other.spec.suspend && is_served(&other, lock)
+                self.is_free(&other) && same && ahead && !other.spec.suspend && is_served(&other, lock)
             })
         });
         if let Some(passed) = passed.map(|passed| passed.name().to_owned()) {
@@ -325,8 +287,7 @@ impl World {
         let interval = lock.spec.renew_interval.map_or(ttl / 3, length);
         let beats = lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some());
         if beats {
-            let name = (lock.metadata.namespace.clone()?, lock.metadata.name.clone()?);
-            let beat = self.oracle.times.beats.get(&name).copied().unwrap_or_default();
+            let beat = self.oracle.beats.last(lock.metadata.namespace.as_deref()?, lock.metadata.name.as_deref()?);
             // A leader measures from the time at which it has begun to follow.
             let last = beat.max(acquired).max(self.oracle.leads_since + CLOCKS);
             return over(last + ttl + interval, PROMPT + 1_000_000)
