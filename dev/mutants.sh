@@ -2,7 +2,7 @@
 # Checks that the simulation of the operator detects mistakes. It removes one rule from the operator, runs the seeds that the mutant names,
 # and expects a violation. There are two kinds of mutants, both in crates/simulation/tests/operator/mutants:
 #
-#   fields.txt    a field of the API that the operator does not read, and seeds that find the violation
+#   fields.txt    a field of the API that the operator does not read, and seeds that find the violation. tests/generated compares it with the CRDs
 #   patches       a patch with the rule in its first line and the seeds in its second line. The changed code calls `mutants::on("NAME")`,
 #                 so that one build contains all of them. SCENARIO in place of seeds means the written histories. A second line with
 #                 `Test:` names a unit test of the operator, for a pure decision.

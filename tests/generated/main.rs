@@ -7,6 +7,7 @@ mod argo;
 mod bundle;
 mod chart;
 mod failover;
+mod fields;
 mod overrides;
 mod picture;
 mod reference;

@@ -191,7 +191,7 @@ impl World {
             return;
         }
         let is_event = request.uri().path().contains("/events");
-        let is_lock = request.uri().path().contains("/distributedlocks");
+        let is_blind = blind::concerns(request.uri().path());
         let answered = self.api.server.handle(&request, clock);
         let name = &self.processes[process].name;
         match answered {
@@ -202,7 +202,7 @@ impl World {
                     let line = format_args!("{name} {} {} {body:016x} -> {status}", request.method(), request.uri());
                     self.trace.add(self.now, line);
                 }
-                let filtered = |body| if is_lock { blind::without_field(body) } else { body };
+                let filtered = |body| if is_blind { blind::without_field(body) } else { body };
                 let response = response.map(|body| AnswerBody::Whole(Some(filtered(body))));
                 let lost = lot >= 100 - weather.lossy;
                 let response = if lost { Err(ErrorKind::ConnectionReset.into()) } else { Ok(response) };
@@ -289,8 +289,8 @@ impl World {
             return;
         }
         let read = self.api.server.lines(&mut following.watch, through);
-        let is_lock = following.watch.kind == Kind::DistributedLock;
-        let filtered = |line| if is_lock { blind::without_field(line) } else { line };
+        let is_blind = blind::concerns_kind(following.watch.kind);
+        let filtered = |line| if is_blind { blind::without_field(line) } else { line };
         let delivered = read.lines.into_iter().all(|line| following.lines.send(Ok(filtered(line))).is_ok());
         if read.end || !delivered || following.lines.is_closed() {
             self.api.watches.remove(&id);

@@ -278,7 +278,8 @@ impl World {
                 self.oracle.violations.push(what);
             }
         }
-        let wrong = self.unrest();
+        let mut wrong = self.unrest();
+        wrong.extend(self.clients_without_secret());
         self.oracle.violations.extend(wrong.into_iter().map(|what| format!("at the end: {what}")));
     }
 }

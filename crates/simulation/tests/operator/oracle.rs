@@ -17,6 +17,7 @@ use belief::Belief;
 use choices::Choices;
 use dates::Dates;
 use fences::Fences;
+use fields::Limits;
 use jobs::Jobs;
 pub(crate) use jobs::has_finished;
 use reach::Reach;
@@ -29,6 +30,7 @@ mod choices;
 mod dates;
 mod ends;
 mod fences;
+mod fields;
 mod jobs;
 mod labels;
 mod members;
@@ -108,6 +110,7 @@ pub(crate) struct Oracle {
     choices: Choices,
     dates: Dates,
     beats: Beats,
+    limits: Limits,
     pub(crate) violations: Vec<String>,
     pub(crate) counts: Counts,
 }
@@ -356,6 +359,7 @@ impl World {
             self.oracle.forced.insert((entry.object.namespace().to_owned(), entry.object.name().to_owned()));
         }
         self.record_admissions(entry);
+        self.record_limit(entry);
         self.note(format_args!("quorum {} {:?}{line}", entry.object.name(), entry.change));
     }
 }

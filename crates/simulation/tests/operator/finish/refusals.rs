@@ -52,7 +52,8 @@ impl World {
             "QuorumNotFound" => quorums.is_empty() || lock.spec.quorum_ref.is_none(),
             "QuorumNotReady" => quorums.iter().all(|quorum| quorum.value["status"]["members"].is_null()),
             "NamespaceNotAllowed" => {
-                quorums.is_empty() || quorums.iter().any(|quorum| quorum.value["spec"]["allowedNamespaces"].is_object())
+                let allows_all = |quorum: &Shared| quorum.value["spec"]["allowedNamespaces"]["from"] == "All";
+                quorums.is_empty() || !quorums.iter().all(allows_all)
             }
             "TooManyLocks" => self.is_full(lock),
             _ => false,

@@ -134,9 +134,12 @@ impl World {
         let claim = lock.spec.claim.as_ref();
         let other_pod =
             claim.and_then(|claim| claim.pod_uid.as_ref()).is_some_and(|uid| holder["podUID"] != uid.as_str());
+        let other_job =
+            claim.and_then(|claim| claim.job_uid.as_ref()).is_some_and(|uid| holder["jobUID"] != uid.as_str());
         let wrong = match () {
             () if lock.spec.suspend && old => "though it is suspended",
             () if other_pod => "to another pod than it names",
+            () if other_job => "to another Job than it names",
             () if asked(claim.and_then(|claim| claim.container.as_ref())) => "to another container than it names",
             () if asked(lock.spec.election.as_ref().and_then(|election| election.container.as_ref())) => {
                 "to another container than its election names"

@@ -97,6 +97,7 @@ impl World {
             self.oracle.times.edited.insert(uid.clone(), (generation, now));
         }
         self.judge_finish(entry, lock);
+        self.judge_publication(entry, lock);
         let holds = |object: &Value| object["status"]["holder"].is_object();
         let suspended = lock.spec.suspend || before["spec"]["suspend"] == json!(true);
         let begins = entry.change == Change::Added || holds(before) || holds(after) || suspended;
@@ -120,6 +121,7 @@ impl World {
                 self.judge_heartbeat(entry, lock);
                 self.judge_choice(entry, lock);
                 self.judge_named(entry, lock);
+                self.judge_grant(entry, lock);
             }
         }
         if nonce(before).is_some() && nonce(before) != nonce(after) && !self.oracle.by_hand {

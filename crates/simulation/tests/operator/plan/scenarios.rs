@@ -2,6 +2,7 @@
 //!
 //! Each was found by analysis, and random seeds would rarely reach it.
 
+use redlock_api::JOB_LOCK_ANNOTATION;
 use serde_json::{Value, json};
 
 use crate::electors;
@@ -16,25 +17,33 @@ use super::{Fault, Plan};
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     replicas: usize,
+    /// Whether Jobs hold locks.
+    jobs: bool,
     faults: fn() -> Vec<(u64, Fault)>,
 }
 
-pub(crate) const SCENARIOS: [Scenario; 5] = [
+pub(crate) const SCENARIOS: [Scenario; 8] = [
     // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and members refuse
     // standby 0 for the former one. The API server forgets its history, so the standby lists the new hold and never
     // observes the end of the former one. Its refusals must not affect the new hold.
-    Scenario { name: "a standby that missed a change of holders", replicas: 3, faults: missed_change },
+    Scenario { name: "a standby that missed a change of holders", replicas: 3, jobs: false, faults: missed_change },
     // Standby 0 does not reach the members for longer than a ttl, while the leader renews a lock that publishes only
     // transitions. After a healthy period the leader dies.
-    Scenario { name: "a standby that was cut from the members once", replicas: 2, faults: blip },
+    Scenario { name: "a standby that was cut from the members once", replicas: 2, jobs: false, faults: blip },
     // One hold, and no replica reaches the API server for longer than its ttl. No event wakes the renewing task then,
     // so it needs a timer for the next renewal.
-    Scenario { name: "a lone hold without an API server", replicas: 2, faults: outage },
+    Scenario { name: "a lone hold without an API server", replicas: 2, jobs: false, faults: outage },
     // Two claims with different numbers of slots wait for the quorum, and the watches of the leader are late. The keys of
     // the two numbers do not exclude each other on the members, so the leader must remember its first grant.
-    Scenario { name: "two numbers of slots and a late watch", replicas: 2, faults: late_watch },
+    Scenario { name: "two numbers of slots and a late watch", replicas: 2, jobs: false, faults: late_watch },
     // A claim names a pod that was replaced by another one with the same name. The present pod must not get the lock.
-    Scenario { name: "a claim that names a former pod", replicas: 2, faults: former_pod },
+    Scenario { name: "a claim that names a former pod", replicas: 2, jobs: false, faults: former_pod },
+    // The same for a Job. The claim must not start the present Job.
+    Scenario { name: "a claim that names a former Job", replicas: 2, jobs: true, faults: former_job },
+    // The application of a holder stops to answer. Its lock has a short renewInterval, and the checks follow that.
+    Scenario { name: "a sick holder with a short renewInterval", replicas: 2, jobs: false, faults: short_interval },
+    // A claim and an election name the second container of their pods. The first one is the default container.
+    Scenario { name: "locks that name a second container", replicas: 2, jobs: false, faults: second_container },
 ];
 
 /// The history that `SCENARIO` names.
@@ -132,6 +141,45 @@ fn former_pod() -> Vec<(u64, Fault)> {
     vec![(2_000, Fault::Create("/api/v1/namespaces/shop/pods", pod)), (9_000, lock("former", &former))]
 }
 
+fn former_job() -> Vec<(u64, Fault)> {
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "work"}]}});
+    let meta = json!({"name": "work", "annotations": {JOB_LOCK_ANNOTATION: ""}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta,
+        "spec": {"suspend": true, "parallelism": 1, "completions": 1, "backoffLimit": 0, "template": template}});
+    let mut former = claim_of("");
+    former["claim"] = json!({"jobName": "work", "jobUID": "00000000-0000-0000-0000-000000000001"});
+    vec![(2_000, Fault::Create("/apis/batch/v1/namespaces/shop/jobs", job)), (9_000, lock("former", &former))]
+}
+
+fn short_interval() -> Vec<(u64, Fault)> {
+    let meta = json!({"name": "worker", "labels": {"app": "alone"}});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [{"name": "app"}]}});
+    let mut claim = claim_of("");
+    claim["claim"] = json!({"podName": "worker"});
+    claim["renewInterval"] = json!("1s");
+    claim["liveness"] = json!({"tcpSocket": {"port": 8080}, "failureThreshold": 6});
+    let sick = Fault::Sick { number: 0, length: 28_000_000 };
+    vec![(2_000, Fault::Create("/api/v1/namespaces/shop/pods", pod)), (9_000, lock("watched", &claim)), (30_000, sick)]
+}
+
+fn second_container() -> Vec<(u64, Fault)> {
+    let containers = json!([{"name": "app"}, {"name": "mesh"}]);
+    let annotations = json!({"kubectl.kubernetes.io/default-container": "app"});
+    let meta = json!({"name": "worker", "labels": {"app": "pair"}, "annotations": annotations});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}});
+    let mut claim = claim_of("");
+    claim["claim"] = json!({"podName": "worker", "container": "mesh"});
+    let mut election = claim_of("");
+    election["key"] = json!("x/e");
+    election["election"] = json!({"selector": {"matchLabels": {"app": "pair"}}, "container": "mesh"});
+    election.as_object_mut().map(|spec| spec.remove("claim"));
+    vec![
+        (2_000, Fault::Create("/api/v1/namespaces/shop/pods", pod)),
+        (9_000, lock("claim", &claim)),
+        (9_000, lock("election", &election)),
+    ]
+}
+
 impl Fault {
     /// The same fault at this process.
     pub(crate) fn at(&self, number: usize) -> Self {
@@ -155,7 +203,7 @@ impl Plan {
         self.servers.fill(super::Clocks::default());
         (self.members, self.max_ttl, self.keys, self.claims) = (3, 10_000, 1, 0);
         (self.theme, self.long, self.core, self.second, self.annex, self.jobs) =
-            (None, false, false, false, false, false);
+            (None, false, false, false, false, scenario.jobs);
         self.calm = At(70_000_000);
         self.faults = (scenario.faults)().into_iter().map(|(at, fault)| (At(at * 1_000), fault)).collect();
         self.take_time();
