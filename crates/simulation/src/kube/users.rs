@@ -31,9 +31,25 @@ pub struct Surroundings {
     pub max_ttl: u64,
     /// Members of each quorum at the beginning.
     pub members: u64,
+    /// External masters of each quorum at the beginning, and further ones that users can list.
+    pub masters: usize,
+    pub spare_masters: usize,
     /// How many locks users keep.
     pub locks: usize,
     pub habits: Habits,
+}
+
+/// The Secrets with the user of the external masters have this name, a dash, and the name of the quorum.
+pub const MASTERS_SECRET: &str = "masters";
+
+/// The name of an external master.
+pub fn master_name(number: usize) -> String {
+    format!("vm-{number}")
+}
+
+/// The address of an external master.
+pub fn master_address(number: usize) -> String {
+    format!("{}.example:6379", master_name(number))
 }
 
 /// How users write their locks, in percent.
@@ -121,6 +137,8 @@ pub enum DeedKind {
     OwnedClaim,
     /// The membership epoch in the status of a quorum.
     EditEpoch,
+    /// Another external master in the list of a quorum.
+    ReplaceMaster,
 }
 
 impl DeedKind {

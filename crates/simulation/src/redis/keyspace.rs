@@ -80,6 +80,13 @@ impl Keyspace {
         self.serials.clear();
     }
 
+    /// Adds the keys of another process that match the condition.
+    pub(super) fn load(&mut self, other: &Self, keeps: impl Fn(&[u8]) -> bool) {
+        for (key, entry) in other.entries.iter().filter(|(key, _)| keeps(key)) {
+            self.set(key, entry.value.clone(), entry.end);
+        }
+    }
+
     fn end_if_due(&mut self, key: &[u8], now: i64) {
         if self.entries.get(key).and_then(|entry| entry.end).is_some_and(|end| now > end) {
             let entry = self.entries.remove(key).unwrap();

@@ -75,6 +75,11 @@ impl Server {
         &self.config
     }
 
+    /// Loads keys of an ended process, as from an append-only file.
+    pub fn load(&mut self, other: &Self, keeps: impl Fn(&[u8]) -> bool) {
+        self.core.borrow_mut().keys.load(&other.core.borrow().keys, keeps);
+    }
+
     /// Accepts a connection.
     ///
     /// The kernel accepts connections even for a frozen process.

@@ -77,6 +77,8 @@ impl ClusterSide {
             keys: keys(plan),
             max_ttl: plan.max_ttl,
             members: plan.members as u64,
+            masters: plan.masters,
+            spare_masters: plan.pool() - plan.masters,
             locks: plan.keys * plan.claims + 8,
         };
         let users = Users::new(around);
@@ -159,6 +161,10 @@ impl World {
         let prefix = if verbatim { "x/".to_owned() } else { format!("{SHOP}/") };
         let keys = self.users.keys.iter().map(|key| if verbatim { key.clone() } else { format!("{SHOP}/{key}") });
         self.users.redis_keys = keys.collect();
+        if self.plan.masters > 0 {
+            // The operator cannot make users on external masters, so there are no clients outside.
+            return self.masters_begin();
+        }
         let patch = json!({"spec": {"clients": [{"name": "outside", "namespace": SHOP, "keyPrefix": prefix}]}});
         let path = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/redisquorums/q");
         let (status, answer) = self.api_request("PATCH", &path, "application/merge-patch+json", &patch);
@@ -308,6 +314,9 @@ impl World {
     }
 
     pub(crate) fn server_of(&self, member: usize) -> Option<usize> {
+        if let Some(number) = self.master_of(member) {
+            return self.server_of_master(number);
+        }
         let name = format!("q-{member}-0");
         self.cluster.servers.values().copied().filter(|server| self.servers.all[*server].name == name).max()
     }

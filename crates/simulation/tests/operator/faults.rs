@@ -8,6 +8,9 @@ use crate::users::SHOP;
 use crate::world::{Event, World};
 use redlock_simulation::kube::api::Kind;
 
+/// The time in which an external master restarts.
+const RESTART: u64 = 100_000;
+
 /// The path of a lock of the first namespace at the API server.
 fn path_of(lock: &str) -> String {
     format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks/{lock}")
@@ -110,7 +113,9 @@ impl World {
                 healed(length, self);
             }
             Fault::Crash { member } => {
-                if let Some(container) = self.container_of(member) {
+                if let Some(number) = self.master_of(member) {
+                    self.restart_master(number, 0, RESTART);
+                } else if let Some(container) = self.container_of(member) {
                     self.inflict(&redlock_simulation::kube::cluster::Fault::Exit { container, code: 137 });
                 }
             }
@@ -131,9 +136,11 @@ impl World {
                 }
             }
             Fault::Blackout { away } => {
-                (0..self.plan.members).for_each(|member| self.fault(&Fault::Crash { member }));
+                (0..self.plan.voters()).for_each(|member| self.fault(&Fault::Crash { member }));
                 (0..self.plan.replicas.len()).for_each(|process| self.kill_process(process, away));
             }
+            Fault::RestartMaster { number, kept, away } => self.restart_master(number, kept, away),
+            Fault::FlushMaster { number } => self.flush_master(number),
             Fault::Forget { member } => {
                 if let Some(server) = self.server_of(member) {
                     self.servers.all[server].server.forget();

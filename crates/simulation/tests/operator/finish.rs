@@ -9,6 +9,7 @@ use crate::process::Pace;
 use crate::rng::hash;
 use crate::world::World;
 use redlock_simulation::kube::api::{Kind, Shared};
+use redlock_simulation::kube::users::master_name;
 
 mod jobs;
 mod refusals;
@@ -61,10 +62,11 @@ impl World {
         // The list can have become shorter. A majority of each list has to stay.
         let quorums = self.api.server.objects(Kind::RedisQuorum);
         let wanted = quorums.filter_map(|quorum| usize::try_from(quorum.value["spec"]["members"].as_u64()?).ok());
-        let members = wanted.chain([self.plan.members]).min().unwrap_or(1);
+        let members = wanted.chain([self.plan.members]).min().unwrap_or(1) + self.plan.masters;
         for number in 0..members.saturating_sub(1) / 2 {
             let member = (first + number) % members;
-            self.outsiders.insert(format!("q-{member}"));
+            let name = self.master_of(member).map_or_else(|| format!("q-{member}"), master_name);
+            self.outsiders.insert(name);
             let length = FOR_EVER;
             match hash(self.seed, [43, member as u64]) % 3 {
                 0 => self.fault(&Fault::Freeze { member, length }),
@@ -186,7 +188,8 @@ impl World {
             self.api.server.objects(Kind::RedisQuorum).any(|found| found.value["spec"]["keys"] == "Verbatim");
         let same =
             holder.key() == lock.key() || verbatim && holder.spec.key.is_some() && holder.spec.key == lock.spec.key;
-        let here = |name: &str| held.quorum.as_ref().is_some_and(|quorum| quorum.name == name);
+        let here =
+            |name: &str| self.plan.shares_masters() || held.quorum.as_ref().is_some_and(|quorum| quorum.name == name);
         same && lock.spec.quorum_ref.as_ref().is_none_or(|reference| here(&reference.name))
     }
 
@@ -200,8 +203,11 @@ impl World {
                 !self.outsiders.contains(name)
                     && !members.iter().any(|member| member["name"] == name && member["state"] == "Admitted")
             };
-            let waiting: Vec<String> =
-                (0..count).map(|member| format!("{}-{member}", object.name())).filter(|name| waits(name)).collect();
+            let externals = object.value["spec"]["external"].as_array().into_iter().flatten();
+            let externals = externals.filter_map(|master| master["name"].as_str().map(str::to_owned));
+            let wanted: BTreeSet<String> =
+                (0..count).map(|member| format!("{}-{member}", object.name())).chain(externals).collect();
+            let waiting: Vec<&String> = wanted.iter().filter(|name| waits(name)).collect();
             if object.is_deleting() || !waiting.is_empty() {
                 wrong.push(format!("quorum {} is not ready: {waiting:?} are not admitted", object.name()));
             }
@@ -210,7 +216,6 @@ impl World {
                 names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
             };
             let (voters, former) = (list("voters"), list("formerVoters"));
-            let wanted: BTreeSet<_> = (0..count).map(|member| format!("{}-{member}", object.name())).collect();
             if !self.plan.core && (voters != wanted || !former.is_empty()) {
                 let name = object.name();
                 wrong.push(format!("the change of quorum {name} has not ended: {former:?} to {voters:?}"));
@@ -246,7 +251,9 @@ impl World {
         }
         let quorums = self.api.server.objects(Kind::RedisQuorum);
         let quorums = quorums.filter_map(|object| serde_json::from_value::<RedisQuorum>(object.value.clone()).ok());
-        let members: usize = quorums.map(|quorum| usize::try_from(quorum.spec.members).unwrap_or_default()).sum();
+        let members =
+            quorums.map(|quorum| usize::try_from(quorum.spec.members).unwrap_or_default() + quorum.spec.external.len());
+        let members: usize = members.sum();
         let replicas = self.processes.iter().enumerate().take(self.plan.replicas.len());
         for (number, process) in replicas.filter(|(_, process)| process.lives() && process.pace == Pace::Running) {
             let counts = (process.tasks(), self.api.watches(number), self.network.count(number));

@@ -16,6 +16,7 @@ mod electors;
 mod faults;
 mod finish;
 mod logs;
+mod masters;
 mod messages;
 mod net;
 mod oracle;

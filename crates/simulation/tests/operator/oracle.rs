@@ -37,6 +37,9 @@ mod members;
 mod reach;
 mod times;
 
+/// The realm of quorums that share masters.
+const MASTERS: &str = "the masters";
+
 /// A contender's report of its own belief.
 #[derive(Clone, Debug)]
 pub(crate) enum ContenderReport {
@@ -292,6 +295,7 @@ impl World {
         let quorum = quorum_of(holder);
         if let Some(token) = status.fencing_token {
             let quorum = holder.quorum.as_ref().map(|quorum| quorum.uid.clone()).unwrap_or_default();
+            let quorum = if self.plan.shares_masters() { MASTERS.to_owned() } else { quorum };
             self.oracle.token(&format!("{key} of {quorum}"), &nonce, token, now);
         }
         // The holder released the lock, or a user gave up exclusion.
@@ -327,8 +331,11 @@ impl World {
             let job = holder.job_uid.clone().zip(status.fencing_token);
             // The pods of a Job read the status, and send no request to a member.
             let agent = job.is_none();
-            let belief =
+            let mut belief =
                 Belief { floating, container, owners, job, agent, ..Belief::inside(&who, key, quorum, now, until) };
+            if self.plan.shares_masters() {
+                belief.realm = (SHOP.to_owned(), MASTERS.to_owned());
+            }
             self.oracle.believes(&nonce, belief, &self.cluster);
         }
     }

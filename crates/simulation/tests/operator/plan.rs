@@ -27,8 +27,11 @@ pub(crate) const WIDE: u64 = 200_000;
 pub(crate) const ELECTORS: u64 = 300_000;
 /// Quorums change their members from this seed on.
 pub(crate) const MEMBERS: u64 = 400_000;
-/// The API server's clock is set from this seed on.
+/// Quorums have external masters, and the API server's clock is set, from this seed on.
 pub(crate) const OUTER: u64 = 500_000;
+
+/// Number of external masters that users can list in place of others.
+const SPARE_MASTERS: usize = 2;
 
 /// The clocks of a machine: the error of the wall clock in milliseconds, and the drift in millionths.
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,6 +130,16 @@ pub(crate) enum Fault {
     DeletePod {
         member: usize,
     },
+    /// An external master restarts with this share of its keys, in percent.
+    RestartMaster {
+        number: usize,
+        kept: u64,
+        away: u64,
+    },
+    /// An external master loses all keys without a restart.
+    FlushMaster {
+        number: usize,
+    },
     /// The member forgets its keys and continues to vote.
     ///
     /// Only runs that must find violations use it.
@@ -194,6 +207,8 @@ pub(crate) struct Plan {
     /// The microseconds by which a process advances at a time.
     pub(crate) tick: u64,
     pub(crate) members: usize,
+    /// Number of external masters of each quorum.
+    pub(crate) masters: usize,
     pub(crate) max_ttl: u64,
     pub(crate) keys: usize,
     pub(crate) claims: usize,
@@ -223,6 +238,23 @@ pub(crate) struct Plan {
     pub(crate) limit: usize,
     /// Whether a killed replica returns with another name.
     pub(crate) renames: bool,
+}
+
+impl Plan {
+    /// Number of members of a quorum at the beginning.
+    pub(crate) const fn voters(&self) -> usize {
+        self.members + self.masters
+    }
+
+    /// Number of external masters, including those that no list has at the beginning.
+    pub(crate) const fn pool(&self) -> usize {
+        if self.masters > 0 { self.masters + SPARE_MASTERS } else { 0 }
+    }
+
+    /// Whether two quorums have the same external masters.
+    pub(crate) const fn shares_masters(&self) -> bool {
+        self.masters > 0 && self.second
+    }
 }
 
 impl fmt::Display for Plan {

@@ -14,6 +14,10 @@ pub(crate) struct RedisHost {
     pub(crate) host: String,
     pub(crate) server: Server,
     up: bool,
+    /// Whether the operator does not run it.
+    pub(crate) is_external: bool,
+    /// When the process started, or lost its data without an end.
+    pub(crate) since: At,
     /// The error of its wall clock in microseconds, and the drift in millionths.
     pub(crate) wrong: i64,
     pub(crate) drift: i64,
@@ -26,7 +30,13 @@ impl RedisHost {
         let clock = wall(now, wrong, drift);
         let server = Server::new(config, clock).expect("an ACL file that Redis starts with");
         let connections = BTreeMap::new();
-        Self { name: name.to_owned(), host: host.to_owned(), server, up: true, wrong, drift, connections }
+        let (name, host) = (name.to_owned(), host.to_owned());
+        Self { name, host, server, up: true, is_external: false, since: now, wrong, drift, connections }
+    }
+
+    /// The name of the member, in the status of its quorum.
+    pub(crate) fn member(&self) -> &str {
+        if self.is_external { &self.name } else { self.name.strip_suffix("-0").unwrap_or_default() }
     }
 
     pub(crate) fn is_up(&self) -> bool {

@@ -59,6 +59,11 @@ pub(crate) enum Event {
     Start {
         process: usize,
     },
+    /// The next process of an external master starts, with this share of the keys in percent.
+    MasterStarts {
+        number: usize,
+        kept: u64,
+    },
     /// The application of a pod answers again.
     Recovers {
         pod: String,
@@ -222,6 +227,7 @@ impl World {
             Event::Healed(fault) => self.heal(&fault),
             Event::Users(step) => self.users_step(step),
             Event::Start { process } => self.start_process(process),
+            Event::MasterStarts { number, kept } => self.start_master(number, kept),
             Event::Recovers { pod } => self.sicken(&pod, false),
         }
     }

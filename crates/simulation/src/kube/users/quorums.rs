@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::api::{DeleteOptions, Kind, Part, Propagation, Shared};
 use super::super::chance::{Chance as _, Seeded};
-use super::{DeedKind, Hands, Users, manifest};
+use super::{DeedKind, Hands, MASTERS_SECRET, Users, manifest, master_address, master_name};
 
 const QUORUM: Kind = Kind::RedisQuorum;
 
@@ -22,12 +22,18 @@ impl Users {
         if index == 0 {
             metadata["annotations"] = json!({DEFAULT_QUORUM_ANNOTATION: "true"});
         }
-        let spec = json!({
-            "members": if index == 0 { self.around.members } else { 1 }, "maxTTL": format!("{}ms", self.around.max_ttl),
+        let has_masters = self.around.masters > 0;
+        let mut spec = json!({
+            "members": if index == 0 || has_masters { self.around.members } else { 1 }, "maxTTL": format!("{}ms", self.around.max_ttl),
             // The simulated members have no TLS.
             "allowedNamespaces": {"from": "All"}, "tls": {"mode": "Disabled"},
             "keys": if self.around.namespaces.len() > 1 || chance.percent(20) { "Verbatim" } else { "Namespaced" },
         });
+        if has_masters {
+            spec["external"] = (0..self.around.masters).map(|number| external(number, &name)).collect();
+            // Quorums that share masters use the same keys.
+            spec["keys"] = json!(if self.around.quorums.len() > 1 { "Verbatim" } else { "Namespaced" });
+        }
         (namespace, json!({"metadata": metadata, "spec": spec}))
     }
 
@@ -68,6 +74,7 @@ impl Users {
                 Some(hands.patch(QUORUM, &quorum, &json!({"status": patch}), Part::Status))
             }
             DeedKind::EditEpoch => edit_epoch(hands),
+            DeedKind::ReplaceMaster => self.replace_master(hands),
             DeedKind::Meddle => meddle(hands),
             DeedKind::DeleteNamespace => self.delete_namespace(hands),
             _ => None,
@@ -152,9 +159,28 @@ impl Users {
         Some(hands.delete(Kind::Namespace, &namespace, &DeleteOptions::default()))
     }
 
+    /// Lists another external master in place of one.
+    fn replace_master(&self, hands: &mut Hands<'_>) -> Option<String> {
+        let quorum = hands.any(QUORUM, |quorum| !quorum.is_deleting())?;
+        let mut listed = quorum.value["spec"]["external"].as_array()?.clone();
+        let known = |number: usize| listed.iter().any(|master| master["name"] == master_name(number));
+        let spare: Vec<usize> =
+            (0..self.around.masters + self.around.spare_masters).filter(|number| !known(*number)).collect();
+        let next = external(*hands.chance.pick(&spare)?, quorum.name());
+        let place = usize::try_from(hands.chance.below(listed.len() as u64)).unwrap_or_default();
+        *listed.get_mut(place)? = next;
+        Some(hands.patch(QUORUM, &quorum, &json!({"spec": {"external": listed}}), Part::Main))
+    }
+
     fn has_quorum(&self, namespace: &str) -> bool {
         self.around.quorums.iter().any(|(of, _)| of == namespace)
     }
+}
+
+/// An external master in the list of a quorum.
+fn external(number: usize, quorum: &str) -> Value {
+    let secret = format!("{MASTERS_SECRET}-{quorum}");
+    json!({"name": master_name(number), "address": master_address(number), "secretRef": {"name": secret}})
 }
 
 fn edit(hands: &mut Hands<'_>, spec: &Value) -> Option<String> {

@@ -13,6 +13,8 @@ fn surroundings() -> Surroundings {
         keys: text(&["k0", "k1"]),
         max_ttl: 10_000,
         members: 3,
+        masters: 0,
+        spare_masters: 0,
         locks: 12,
         habits: Habits::USUAL,
     }

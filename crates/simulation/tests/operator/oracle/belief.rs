@@ -12,6 +12,8 @@ pub(super) struct Belief {
     /// The identity of a hold: the key in Redis, and the quorum by namespace and name.
     pub(super) key: String,
     pub(super) quorum: (String, String),
+    /// The quorum whose keys these are. Quorums that share masters have the same one.
+    pub(super) realm: (String, String),
     /// The key of a lock that names no quorum.
     ///
     /// Such locks contend by this key on every default quorum.
@@ -51,6 +53,7 @@ impl Belief {
         Self {
             who: who.to_owned(),
             key,
+            realm: quorum.clone(),
             quorum,
             floating: None,
             from,
@@ -77,7 +80,7 @@ impl Belief {
         let base = |key: &str| key.split('#').next().unwrap_or_default().to_owned();
         let mixed = self.key.contains('#') != other.key.contains('#') && base(&self.key) == base(&other.key);
         let mixed = mixed && !self.outside && !other.outside;
-        let same = (self.key == other.key || mixed) && self.quorum == other.quorum;
+        let same = (self.key == other.key || mixed) && self.realm == other.realm;
         same || self.floating.is_some() && self.floating == other.floating
     }
 

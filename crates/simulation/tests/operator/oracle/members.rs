@@ -10,6 +10,7 @@ use crate::world::World;
 use redlock_simulation::kube::api::Kind;
 
 use super::Belief;
+use super::fences::counted_masters;
 
 /// Strings of one server by key, with the remaining time to live.
 type Keys = BTreeMap<String, (String, Duration)>;
@@ -50,16 +51,21 @@ impl World {
     fn voters(&mut self, quorum: &RedisQuorum) -> Vec<Voter> {
         let name = quorum.metadata.name.clone().unwrap_or_default();
         let now = self.now;
+        let object = self.api.server.get(Kind::RedisQuorum, &place_of(quorum).0, &name);
+        let masters: Vec<String> =
+            object.iter().flat_map(|object| counted_masters(&object.value)).map(str::to_owned).collect();
         let mut voters = Vec::new();
         for host in self.servers.all.iter_mut().filter(|host| host.is_up()) {
-            let member = host.name.strip_suffix("-0").unwrap_or_default();
-            let of_quorum = member.rsplit_once('-').is_some_and(|(of, _)| of == name);
+            let member = host.member();
+            let of_quorum = !host.is_external && member.rsplit_once('-').is_some_and(|(of, _)| of == name);
+            let is_counted = host.is_external && masters.contains(&host.server.run_id());
             // A process that an earlier quorum of this name admitted has other passwords.
             let run_id = host.server.run_id();
             let is_former =
                 self.oracle.admitted.get(&run_id).is_some_and(|uid| Some(uid) != quorum.metadata.uid.as_ref());
             let users = host.server.voting_users();
-            if !of_quorum || is_former || users.is_empty() {
+            let votes = is_counted || of_quorum && !is_former;
+            if !votes || users.is_empty() {
                 continue;
             }
             let epoch = users.iter().filter_map(|user| UserRule::split_name(user)).map(|(_, epoch)| epoch).min();
@@ -95,6 +101,10 @@ impl World {
     /// changes, they need a majority of both lists. A holder that was late or found no majority never leads again with
     /// its value.
     fn check_agents(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
+        // A quorum with external masters has no clients, so its holders cannot query the members.
+        if !quorum.spec.external.is_empty() {
+            return;
+        }
         let name = quorum.metadata.name.as_deref().unwrap_or_default();
         let status = quorum.status.clone().unwrap_or_default();
         let lists: Vec<_> = [status.voters, status.former_voters].into_iter().filter(|list| !list.is_empty()).collect();
@@ -132,7 +142,7 @@ impl World {
     fn judge_memory(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
         let place = place_of(quorum);
         let status = quorum.status.clone().unwrap_or_default();
-        let members = usize::try_from(quorum.spec.members).unwrap_or_default();
+        let members = usize::try_from(quorum.spec.members).unwrap_or_default() + quorum.spec.external.len();
         // While the members change, two majorities are needed, and a count does not show whether other clients are
         // excluded.
         let changes = !status.former_voters.is_empty() || status.voters.len() != members;

@@ -10,6 +10,8 @@ use crate::time::At;
 use crate::world::World;
 use redlock_simulation::kube::api::{Kind, Shared};
 
+use super::fences::counted_masters;
+
 /// A quorum's namespace and name.
 pub(super) type Place = (String, String);
 
@@ -189,8 +191,13 @@ impl World {
 
     /// The addresses of a quorum's voting members, and its number of members.
     fn voting(&self, quorum: &Shared) -> (Place, Vec<String>, usize) {
+        let masters: Vec<&str> = counted_masters(&quorum.value).collect();
         let of = |server: &&crate::servers::RedisHost| {
-            let member = server.name.strip_suffix("-0").unwrap_or_default();
+            if server.is_external {
+                let counts = masters.contains(&server.server.run_id().as_str());
+                return counts && server.is_up() && !server.server.is_frozen();
+            }
+            let member = server.member();
             let uid = self.oracle.admitted.get(&server.server.run_id());
             let its_own = member.rsplit_once('-').is_some_and(|(of, _)| of == quorum.name());
             let is_member = || its_own && self.has_pod(quorum.namespace(), server);
@@ -199,6 +206,7 @@ impl World {
         let votes = |server: &&crate::servers::RedisHost| server.server.takes_votes();
         let hosts = self.servers.all.iter().filter(of).filter(votes).map(|server| server.host.clone()).collect();
         let members = usize::try_from(quorum.value["spec"]["members"].as_u64().unwrap_or(3)).unwrap_or_default();
+        let members = members + quorum.value["spec"]["external"].as_array().map_or(0, Vec::len);
         ((quorum.namespace().to_owned(), quorum.name().to_owned()), hosts, members)
     }
 

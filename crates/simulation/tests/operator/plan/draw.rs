@@ -8,7 +8,7 @@ use redlock_simulation::kube::users::{Deed, DeedKind, Habits};
 
 use super::kinds::{self, Own, What};
 use super::scenarios;
-use super::themes::{self, Theme};
+use super::themes::{self, Masters, Theme};
 use super::{Clocks, ELECTORS, Fault, LOCKED_JOBS, MEMBERS, OUTER, Plan, WIDE};
 
 /// The time of the quorum's start, without faults.
@@ -38,6 +38,7 @@ impl Plan {
             calm: At(0),
             tick: *rng.pick(&[1_000, 1_000, 2_000, 4_000]),
             members: *rng.pick(&[3, 3, 3, 5, 1]),
+            masters: 0,
             max_ttl: *rng.pick(&[3_000, 5_000, 10_000]).clamp(&ttls.0, &ttls.1),
             keys: rng.index(keys) + 1,
             claims: rng.index(3) + 1,
@@ -66,6 +67,13 @@ impl Plan {
             let mut wide = Rng::of(seed, "wide");
             plan.limit = if wide.percent(20) { wide.index(4) + 5 } else { 0 };
             plan.renames = wide.percent(50);
+        }
+        if let Some(theme) = theme.filter(|theme| theme.masters != Masters::None) {
+            (plan.members, plan.masters) = match theme.masters {
+                Masters::Shared => (0, 3),
+                _ => *Rng::of(seed, "masters").pick(&[(0, 3), (0, 3), (0, 5), (1, 2), (2, 1)]),
+            };
+            plan.core &= theme.masters != Masters::Replaced;
         }
         let mut api = Rng::of(seed, "api clock");
         plan.api_wrong =
@@ -99,7 +107,7 @@ impl Plan {
             _ => false,
         };
         let only_gentle = self.faults.iter().all(|(at, fault)| gentle(fault) || *at >= self.calm);
-        !self.core && self.members > 1 && only_gentle && self.replicas_end_one_by_one()
+        !self.core && self.voters() > 1 && only_gentle && self.replicas_end_one_by_one()
     }
 
     /// Whether users remove or resize objects that protect holds.
@@ -164,7 +172,7 @@ impl Plan {
             + if slow {
                 420_000_000
             } else {
-                30_000_000 + (self.members as u64 + 2) * (self.max_ttl * 1_000 + 10_000_000)
+                30_000_000 + (self.voters() as u64 + 2) * (self.max_ttl * 1_000 + 10_000_000)
             };
     }
 
@@ -242,6 +250,8 @@ impl Plan {
             Fault::Terminate { .. } if self.theme.is_some_and(|theme| theme.rolls) => {
                 count(&|other| matches!(other, Fault::Terminate { .. })) as u64 * 9_000_000 + self.quiet.0 <= at.0
             }
+            // The operator reads the record twice a second, and votes between two readings are not covered.
+            Fault::FlushMaster { .. } => count(&|other| matches!(other, Fault::FlushMaster { .. })) < 1,
             Fault::Blackout { .. } => count(&|other| matches!(other, Fault::Blackout { .. })) < 1,
             _ => true,
         }
@@ -258,7 +268,7 @@ impl Plan {
         };
         let replica = rng.index(self.replicas.len());
         let process = rng.index(self.replicas.len() + self.contenders.len());
-        let member = rng.index(self.members);
+        let member = rng.index(self.members + self.pool());
         // Short lengths are as frequent as long ones.
         let length = rng.logarithmic(1_000, 10_000_000);
         let by = rng.logarithmic(1_000, 3_000_000);
@@ -270,6 +280,11 @@ impl Plan {
             Own::Suspend => Fault::Suspend { process, length },
             Own::StepClock => Fault::StepClock { process: replica, by: wrong(rng) },
             Own::SetApiClock => Fault::SetApiClock { by: step(rng) },
+            Own::RestartMaster => {
+                let kept = *rng.pick(&[0, 0, 50, 90, 100]);
+                Fault::RestartMaster { number: rng.index(self.pool()), kept, away: rng.logarithmic(1_000, 6_000_000) }
+            }
+            Own::FlushMaster => Fault::FlushMaster { number: rng.index(self.pool()) },
             Own::Cut => Fault::Cut { process, member, up: true, down: true, length },
             Own::HalfCut => Fault::Cut { process, member, up: rng.percent(50), down: true, length },
             Own::Slow => Fault::Slow { process, member, by, length },
@@ -336,7 +351,14 @@ fn draw_theme(seed: u64, long: bool) -> Option<Theme> {
 }
 
 const fn is_drastic(kind: DeedKind) -> bool {
-    matches!(kind, DeedKind::RecreateQuorum | DeedKind::ForceQuorum | DeedKind::DeleteNamespace | DeedKind::Resize)
+    matches!(
+        kind,
+        DeedKind::RecreateQuorum
+            | DeedKind::ForceQuorum
+            | DeedKind::DeleteNamespace
+            | DeedKind::Resize
+            | DeedKind::ReplaceMaster
+    )
 }
 
 /// Whether the run needs minutes to settle after this fault.

@@ -36,6 +36,9 @@ pub(crate) enum Own {
     Sick,
     /// Only seeds in which the API server's clock is set have it.
     SetApiClock,
+    /// Only seeds with external masters have these.
+    RestartMaster,
+    FlushMaster,
 }
 
 impl Own {

@@ -49,6 +49,18 @@ pub(crate) struct Theme {
     pub(super) rolls: bool,
     /// Whether Jobs hold locks.
     pub(super) jobs: bool,
+    pub(super) masters: Masters,
+}
+
+/// External masters of the quorums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Masters {
+    None,
+    Some,
+    /// Users replace them in the list.
+    Replaced,
+    /// Two quorums have the same ones.
+    Shared,
 }
 
 const USUAL: Theme = Theme {
@@ -68,6 +80,7 @@ const USUAL: Theme = Theme {
     clocks: false,
     rolls: false,
     jobs: false,
+    masters: Masters::None,
 };
 
 /// Themes that need minutes with the cluster's usual delays.

@@ -1,13 +1,13 @@
-//! The themes of the seeds in which the API server's clock is set.
+//! The themes of the seeds with external masters, and with an API server whose clock is set.
 
 use redlock_simulation::kube::cluster::FaultKind as Breaks;
 use redlock_simulation::kube::users::{DeedKind as Does, Habits};
 
 use super::super::kinds::Own;
-use super::{Theme, USUAL};
+use super::{Masters, Theme, USUAL};
 
 /// Themes of the seeds from [`OUTER`](crate::plan::OUTER) on.
-pub(in crate::plan) const OUTER: [Theme; 2] = [SET_CLOCK, SET_CLOCK_LATE];
+pub(in crate::plan) const OUTER: [Theme; 5] = [SET_CLOCK, MASTERS, SET_CLOCK_LATE, SHARED_MASTERS, REPLACED_MASTERS];
 
 /// An API server whose clock is set by seconds or minutes, while limits of time run and leaders change.
 const SET_CLOCK: Theme = Theme {
@@ -36,4 +36,45 @@ const SET_CLOCK_LATE: Theme = Theme {
     ],
     breaks: &[(1, Breaks::Cut)],
     ..SET_CLOCK
+};
+
+/// External masters that restart with and without their data, or are unreachable.
+const MASTERS: Theme = Theme {
+    name: "masters",
+    founders: &[Does::Claim, Does::Elect, Does::PodClaim, Does::Claim],
+    own: &[
+        (5, Own::RestartMaster),
+        (1, Own::FlushMaster),
+        (2, Own::Cut),
+        (1, Own::Freeze),
+        (1, Own::CutAll),
+        (2, Own::Kill),
+        (1, Own::CutApi),
+    ],
+    breaks: &[(1, Breaks::Exit)],
+    does: &[(1, Does::Break), (1, Does::StepDown), (3, Does::Claim), (1, Does::LowerMaxTtl)],
+    habits: Habits { long: true, slots: 0, named: 100, ..Habits::USUAL },
+    pace: (800, 3_000),
+    trouble: 40,
+    masters: Masters::Some,
+    ..USUAL
+};
+
+/// Two quorums with the same masters and the same keys.
+const SHARED_MASTERS: Theme = Theme {
+    name: "shared masters",
+    does: &[(1, Does::Break), (1, Does::StepDown), (4, Does::Claim), (1, Does::DeleteLock)],
+    second: true,
+    masters: Masters::Shared,
+    ..MASTERS
+};
+
+/// Users who list another master in place of one.
+const REPLACED_MASTERS: Theme = Theme {
+    name: "replaced masters",
+    own: &[(2, Own::RestartMaster), (1, Own::Cut), (1, Own::CutAll), (2, Own::Kill)],
+    does: &[(3, Does::ReplaceMaster), (1, Does::Break), (3, Does::Claim)],
+    pace: (2_000, 5_000),
+    masters: Masters::Replaced,
+    ..MASTERS
 };
