@@ -9,7 +9,7 @@
 #
 # A patch that no longer applies is a failure. If the named seeds find nothing, the script tries up to SEARCH (2000) seeds from the start of
 # their range (100,000: Jobs that hold locks, 200,000: the whole API, 300,000: Leases of elections, 400,000: changes of members, 500,000:
-# external masters, a set clock of the API server). A mutant that survives is a failure.
+# external masters, a set clock of the API server, terms of hours). A mutant that survives is a failure.
 # First all named seeds run with the unchanged operator. A seed that violates something without a mutant proves nothing.
 #
 #   dev/mutants.sh [NAME...]      SEARCH=n for the search, SEARCH=0 for the named seeds alone

@@ -2,8 +2,9 @@
 //!
 //! Most faults heal automatically.
 
-use crate::plan::Fault;
+use crate::plan::{Fault, Pause};
 use crate::process::Pace;
+use crate::rng::hash;
 use crate::users::SHOP;
 use crate::world::{Event, World};
 use redlock_simulation::kube::api::Kind;
@@ -152,6 +153,10 @@ impl World {
                     self.inflict(&fault);
                 }
             }
+            Fault::Standstill { how, length } => {
+                self.pause_all(how, length);
+                healed(length, self);
+            }
             Fault::Relist { process, length } => {
                 self.api_weather(process, |weather| weather.cut = true);
                 healed(length, self);
@@ -202,6 +207,18 @@ impl World {
         }
     }
 
+    /// Lets no process run for this time.
+    fn pause_all(&mut self, how: Pause, length: u64) {
+        for process in 0..self.processes.len() {
+            let drawn = hash(self.seed, [61, process as u64, self.now.0]) % 3;
+            match (how, drawn) {
+                (Pause::Stop, _) | (Pause::Mixed, 0) => self.processes[process].pace = Pace::Stopped,
+                (Pause::Suspend, _) | (Pause::Mixed, 1) => self.processes[process].pace = Pace::Suspended,
+                _ => self.kill_process(process, length),
+            }
+        }
+    }
+
     /// A pod that holds a lock with a liveness check.
     fn pod_to_sicken(&self, number: u64) -> Option<String> {
         let locks = self.api.server.objects(Kind::DistributedLock);
@@ -217,6 +234,9 @@ impl World {
         match *fault {
             Fault::Stop { process, .. } | Fault::Suspend { process, .. } => {
                 self.processes[process].pace = Pace::Running;
+            }
+            Fault::Standstill { .. } => {
+                self.processes.iter_mut().for_each(|process| process.pace = Pace::Running);
             }
             Fault::Cut { process, .. } | Fault::CutAll { process, .. } => {
                 let ways: Vec<_> = self.network.ways.keys().filter(|way| way.0 == process).cloned().collect();

@@ -10,6 +10,7 @@ use redlock_simulation::kube::cluster::Mishap;
 use redlock_simulation::kube::users::{Deed, Habits};
 
 mod draw;
+mod hours;
 mod kinds;
 mod scenarios;
 mod themes;
@@ -38,6 +39,16 @@ const SPARE_MASTERS: usize = 2;
 pub(crate) struct Clocks {
     pub(crate) wrong: i64,
     pub(crate) drift: i64,
+}
+
+/// How processes do not run for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    Stop,
+    Suspend,
+    Kill,
+    /// Each process in another way.
+    Mixed,
 }
 
 /// One fault or user action, usually for a limited time.
@@ -163,6 +174,11 @@ pub(crate) enum Fault {
     },
     /// A fault of the cluster.
     Cluster(Mishap),
+    /// No process of the product runs.
+    Standstill {
+        how: Pause,
+        length: u64,
+    },
     /// One replica loses the API server.
     ///
     /// When it returns, the API server no longer has the changes that it missed.
@@ -238,6 +254,8 @@ pub(crate) struct Plan {
     pub(crate) limit: usize,
     /// Whether a killed replica returns with another name.
     pub(crate) renames: bool,
+    /// Whether the run and the terms of locks last hours.
+    pub(crate) hours: bool,
 }
 
 impl Plan {

@@ -16,7 +16,7 @@ const DEFAULT_WIDE_SEEDS: u64 = 45;
 const DEFAULT_ELECTOR_SEEDS: u64 = 20;
 /// Number of seeds whose quorums change their members.
 const DEFAULT_MEMBER_SEEDS: u64 = 20;
-/// Number of seeds in which the API server's clock is set.
+/// Number of seeds with external masters, a set clock of the API server, or terms of hours.
 const DEFAULT_OUTER_SEEDS: u64 = 20;
 /// Number of seeds in which members lose keys, of which at least one must find a violation.
 const CONTROL_SEEDS: u64 = 20;
@@ -77,7 +77,7 @@ fn no_seed_whose_quorums_change_violates_anything() {
 }
 
 #[test]
-fn no_seed_with_a_set_clock_violates_anything() {
+fn no_seed_with_masters_set_clocks_or_hours_violates_anything() {
     let Some((seeds, counts)) = run_range(OUTER, DEFAULT_OUTER_SEEDS, 4) else { return };
     let happened = ["grants", "renewals"];
     assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds), "too little happened");

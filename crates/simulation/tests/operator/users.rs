@@ -17,6 +17,9 @@ use redlock_simulation::kube::api::{Change, Entry, Kind};
 /// The namespace of the quorum and the locks.
 pub(crate) const SHOP: &str = "shop";
 
+/// Users act as many times more rarely in a run of hours.
+const HOURS: u64 = 200;
+
 /// The state of the users.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -108,6 +111,7 @@ impl World {
                 }
                 let status = self.api_create(&locks, &lock);
                 let again = if status == 201 { self.users.rng.between(1_000_000, 15_000_000) } else { 500_000 };
+                let again = again * if self.plan.hours { HOURS } else { 1 };
                 let next = if status == 201 { Step::Delete { name } } else { Step::Claim { name } };
                 self.queue.push(self.now + again, Event::Users(next));
             }
@@ -117,6 +121,7 @@ impl World {
                     self.api_request("DELETE", &format!("{locks}/{name}"), "application/json", &Value::Null);
                 }
                 let again = self.users.rng.between(10_000, 2_000_000);
+                let again = again * if self.plan.hours { HOURS } else { 1 };
                 self.queue.push(self.now + again, Event::Users(Step::Claim { name }));
             }
         }

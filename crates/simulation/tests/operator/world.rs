@@ -18,8 +18,8 @@ use crate::logs;
 use crate::messages::{AnswerBody, MessageQueue, Parcel, Sent};
 use crate::net::{Direction, Network, Segment, Way};
 use crate::oracle::Oracle;
-use crate::plan::{Fault, Plan};
-use crate::process::Process;
+use crate::plan::{Fault, Pause, Plan};
+use crate::process::{Pace, Process};
 use crate::rng::Rng;
 use crate::servers::Servers;
 use crate::time::At;
@@ -178,7 +178,6 @@ impl World {
 
     /// Advances the time.
     fn run_until(&mut self, end: At) {
-        let tick = self.plan.tick;
         let mut tick_begins = self.now;
         while tick_begins < end {
             while let Some((at, event)) = self.queue.pop(tick_begins) {
@@ -186,6 +185,7 @@ impl World {
                 self.happens(event);
             }
             self.now = tick_begins;
+            let tick = if self.stands_still() { LONG_TICK } else { self.plan.tick };
             self.cluster_step();
             self.electors_step();
             let mut order: Vec<usize> = (0..self.processes.len()).collect();
@@ -199,6 +199,12 @@ impl World {
             tick_begins = tick_begins + tick;
         }
         self.now = tick_begins;
+    }
+
+    /// Whether no process runs, in a run of hours.
+    fn stands_still(&self) -> bool {
+        let rests = |process: &Process| !process.lives() || process.pace != Pace::Running;
+        self.plan.hours && self.now.0 > STARTED && self.processes.iter().all(rests)
     }
 
     fn sent(&mut self, Parcel { at, process, what }: Parcel) {
@@ -270,6 +276,13 @@ impl World {
     }
 }
 
+/// The time by which each process has started.
+const STARTED: u64 = 1_000_000;
+/// A tick in which no process runs, in microseconds.
+const LONG_TICK: u64 = 4_000_000;
+/// Seconds after which a run of hours that has not settled pauses its processes, and the length of that pause.
+const PAUSE_AFTER: u64 = 40;
+const PAUSE: u64 = 3_900_000_000;
 /// Seconds for which the settled state has to last.
 const REST: u32 = 3;
 /// The same with checks of times, because nothing is due before a leader has been healthy for a while.
@@ -293,9 +306,17 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
         world.break_all_but_a_core();
     }
     let (mut resting, rest) = (0, if plan.habits.wide { LONG_REST } else { REST });
+    let mut active = 0;
     while world.now < plan.length && resting < rest {
         world.run_until(world.now + 1_000_000);
         resting = if world.unrest().is_empty() { resting + 1 } else { 0 };
+        active += 1;
+        // A wait of hours passes while the replicas are stopped, because their clocks continue.
+        if plan.hours && resting == 0 && active >= PAUSE_AFTER {
+            world.fault(&Fault::Standstill { how: Pause::Stop, length: PAUSE });
+            world.run_until(world.now + PAUSE);
+            active = 0;
+        }
     }
     world.finish();
     let logged = logs::taken();

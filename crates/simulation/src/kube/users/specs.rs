@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::super::chance::{Chance, Seeded};
 use super::Surroundings;
 
+/// A longer maxTTL belongs to a run of hours, in milliseconds.
+const HOURS: u64 = 600_000;
+
 fn millis(number: u64) -> Value {
     json!(format!("{number}ms"))
 }
@@ -60,11 +63,13 @@ pub(super) fn claim(around: &Surroundings, chance: &mut Seeded, holder: Value) -
     if chance.percent(around.habits.minimum) && spec["maxHold"].is_null() {
         spec["minHold"] = millis(chance.between(500, around.max_ttl));
     }
+    // In runs of hours these terms are as long as those of the locks.
+    let term = |usual: u64| if around.max_ttl > HOURS { around.max_ttl * 2 } else { usual };
     if chance.percent(if around.habits.wide { 35 } else { 12 }) {
-        spec["waitTimeout"] = millis(chance.between(1_000, 40_000));
+        spec["waitTimeout"] = millis(chance.between(1_000, term(40_000)));
     }
     if chance.percent(30) {
-        spec["ttlAfterFinished"] = millis(chance.between(0, 20_000));
+        spec["ttlAfterFinished"] = millis(chance.between(0, term(20_000)));
     }
     spec
 }

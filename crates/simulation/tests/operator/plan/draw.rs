@@ -57,6 +57,7 @@ impl Plan {
             electors: (ELECTORS..MEMBERS).contains(&seed),
             limit: 0,
             renames: false,
+            hours: theme.is_some_and(|theme| theme.hours),
             theme,
         };
         if let Some(scenario) = scenarios::wanted() {
@@ -86,12 +87,17 @@ impl Plan {
         }
         plan.calm = plan.quiet + theme.map_or(16, |theme| theme.trouble) * 1_000_000;
         plan.draw_faults(&mut rng);
+        if plan.hours {
+            plan.draw_hours();
+        }
         plan.keep(std::env::var("KEEP").ok().as_deref());
         if plan.electors {
             plan.claims = 0;
             plan.faults.extend(scenarios::electors(&mut Rng::of(seed, "electors")));
         }
-        plan.take_time();
+        if !plan.hours {
+            plan.take_time();
+        }
         plan
     }
 
@@ -160,6 +166,7 @@ impl Plan {
                     | Fault::CutApi { .. }
                     | Fault::SlowApi { .. }
                     | Fault::Outage { .. }
+                    | Fault::Standstill { .. }
             )
         };
         self.core || self.faults.iter().any(|(_, fault)| late(fault))

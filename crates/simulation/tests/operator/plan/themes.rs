@@ -50,6 +50,8 @@ pub(crate) struct Theme {
     /// Whether Jobs hold locks.
     pub(super) jobs: bool,
     pub(super) masters: Masters,
+    /// Whether the run and the terms of locks last hours.
+    pub(super) hours: bool,
 }
 
 /// External masters of the quorums.
@@ -81,6 +83,7 @@ const USUAL: Theme = Theme {
     rolls: false,
     jobs: false,
     masters: Masters::None,
+    hours: false,
 };
 
 /// Themes that need minutes with the cluster's usual delays.

@@ -1,4 +1,4 @@
-//! The themes of the seeds with external masters, and with an API server whose clock is set.
+//! The themes of the seeds with external masters, with an API server whose clock is set, and with terms of hours.
 
 use redlock_simulation::kube::cluster::FaultKind as Breaks;
 use redlock_simulation::kube::users::{DeedKind as Does, Habits};
@@ -7,7 +7,8 @@ use super::super::kinds::Own;
 use super::{Masters, Theme, USUAL};
 
 /// Themes of the seeds from [`OUTER`](crate::plan::OUTER) on.
-pub(in crate::plan) const OUTER: [Theme; 5] = [SET_CLOCK, MASTERS, SET_CLOCK_LATE, SHARED_MASTERS, REPLACED_MASTERS];
+pub(in crate::plan) const OUTER: [Theme; 6] =
+    [SET_CLOCK, MASTERS, HOURS, SET_CLOCK_LATE, SHARED_MASTERS, REPLACED_MASTERS];
 
 /// An API server whose clock is set by seconds or minutes, while limits of time run and leaders change.
 const SET_CLOCK: Theme = Theme {
@@ -77,4 +78,14 @@ const REPLACED_MASTERS: Theme = Theme {
     pace: (2_000, 5_000),
     masters: Masters::Replaced,
     ..MASTERS
+};
+
+/// Locks with terms of hours, and replicas that do not run for hours.
+const HOURS: Theme = Theme {
+    name: "hours",
+    founders: &[Does::Claim, Does::Elect, Does::PodClaim, Does::Claim, Does::OwnedClaim],
+    habits: Habits { wide: true, long: true, slots: 0, own_keys: 50, minimum: 30, heartbeats: 0, ..Habits::USUAL },
+    max_ttl: (3_600_000, 3_600_000),
+    hours: true,
+    ..USUAL
 };
