@@ -95,7 +95,7 @@ func (c *apiClock) now() (span, bool) {
 func (c *apiClock) checkWall(skew time.Duration) error {
 	estimate, ok := c.now()
 	if !ok {
-		return fmt.Errorf("the API server does not tell the time")
+		return fmt.Errorf("the API server does not report the time")
 	}
 	now, wall := boottime(), time.Now()
 	if apart := estimate.apart(wall, now); apart > skew {

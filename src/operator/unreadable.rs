@@ -90,7 +90,7 @@ async fn write_quorum_condition(context: &Context, raw: &Unreadable) {
     let name = raw.metadata.name.as_deref().unwrap_or_default();
     if let Err(error) = request(quorums.patch_status(name, &PatchParams::default(), &Patch::Merge(patch))).await {
         let error = &error as &dyn std::error::Error;
-        tracing::debug!(namespace, name, error, "no condition says yet that this quorum cannot be read");
+        tracing::debug!(namespace, name, error, "no condition reports yet that this quorum cannot be read");
     }
 }
 

@@ -187,7 +187,7 @@ impl AgentArgs {
 async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     let signals = Signals::new()?;
     if args.direct.without_token {
-        bail!("the agent tells instances of the application apart by the token: leave --without-token out");
+        bail!("the agent distinguishes instances of the application by the token: leave --without-token out");
     }
     let election = args.election.as_deref().map(|name| args.election(name)).transpose()?;
     let lock: LockName = match (&args.lock, &election) {

@@ -174,7 +174,7 @@ impl Agreement {
             master.others.insert(other.uid.clone(), recorded);
         }
         let is_later = state.epoch > claim.epoch;
-        let trouble = is_later.then(|| "its record knows of a later change of the members".to_owned());
+        let trouble = is_later.then(|| "its record has a later change of the members".to_owned());
         let recovered = master.trouble != trouble;
         (master.tried, master.trouble) = (true, trouble);
         let (kept, stood, epoch) = (state.kept, state.stood, state.epoch);

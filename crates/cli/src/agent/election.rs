@@ -159,7 +159,7 @@ impl Follower {
                 let Election { namespace, name, .. } = &self.election;
                 match Problem::of_watch(&format!("watch dlock {namespace}/{name}"), &error) {
                     Some(denied) => self.fail(denied.to_string()),
-                    None => self.unknown(format!("the API server does not tell who leads: {error}")),
+                    None => self.unknown(format!("the API server does not report the leader: {error}")),
                 }
             }
             Err(_) => {}

@@ -190,7 +190,7 @@ async fn report(attempts: &mut broadcast::Receiver<(String, NotAcquired)>, args:
         held_slots.clear();
         let why = match &error {
             NotAcquired::Waiting { .. } => {
-                format!("{error}: this client does not know for how long they have been running")
+                format!("{error}: this client has no record of how long they have been running")
             }
             error => error.to_string(),
         };

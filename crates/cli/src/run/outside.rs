@@ -226,8 +226,7 @@ impl Outside {
     async fn unregister(&self) -> anyhow::Result<()> {
         let Some(id) = &self.instance else { return Ok(()) };
         let asked = self.place.ask(Question::post(format!("/unregister?instance={id}")), ANSWER).await;
-        let (status, _) =
-            asked.context("the agent was not told that the command has ended; it gives the lock back later")?;
+        let (status, _) = asked.context("the agent did not get the end of the command, and releases the lock later")?;
         // A conflict means that another instance has registered.
         if status == StatusCode::OK || status == StatusCode::CONFLICT {
             return Ok(());

@@ -27,10 +27,10 @@ pub enum BuildError {
     #[error("member {0}: its host is no name that a certificate can have")]
     ServerName(usize),
     /// The operator's Secret lacks this entry, or it is unreadable.
-    #[error("the Secret has no readable entry {0:?}; an operator that knows this crate writes it")]
+    #[error("the Secret has no readable entry {0:?}; an operator that supports this crate writes it")]
     Secret(&'static str),
     /// The Secret declares that restarted members are not fenced.
-    #[error("the Secret says that its members are not fenced: use Client::builder and wait_before_voting")]
+    #[error("by its Secret, its members are not fenced: use Client::builder and wait_before_voting")]
     NotFenced,
     /// The majority in the Secret does not fit its URLs, because the entries were read at different times.
     #[error(
@@ -138,7 +138,7 @@ pub enum NotAcquired {
 fn held_by_other(refusals: usize) -> String {
     match refusals {
         0 => "held by another caller of this client".to_owned(),
-        count => format!("held by another ({count} members say so)"),
+        count => format!("held by another ({count} members report it)"),
     }
 }
 

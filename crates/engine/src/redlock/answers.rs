@@ -226,7 +226,7 @@ pub enum MemberError {
     #[error("{0}")]
     Unfit(Unfit),
     /// The server lacks a command that locking needs.
-    #[error("the server does not know a command that locking needs: is it a proxy?")]
+    #[error("the server lacks a command that locking needs: is it a proxy?")]
     UnknownCommand,
     /// The key of the token counter holds something else.
     #[error("the key #token holds no number: delete it on this member")]

@@ -41,7 +41,7 @@ messages! {
     Updating { doing: String } => (Type::Progressing, Status::True, CommonReason::Updating),
     /// {doing}
     Rotating { doing: String } => (Type::Progressing, Status::True, CommonReason::RotatingPasswords),
-    /// The quorum is as its specification says
+    /// The quorum is as its specification requires
     Settled => (Type::Progressing, Status::False, CommonReason::Settled),
     /// The member list changes, and lock clients outside the operator are refused until every lock of the former list has
     /// expired. They can then log in with the user and the addresses in their new Secrets: let them read their Secrets

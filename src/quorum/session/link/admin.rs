@@ -147,7 +147,7 @@ impl AdminSession<'_> {
     async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
         read_record(self.link, &mut self.admin).await;
         let recorded = self.link.shared.agreement.lock().epoch_at(&self.link.name, self.admin.run_id());
-        confirmed(recorded.is_some_and(|recorded| recorded >= epoch), "its record does not say so yet")
+        confirmed(recorded.is_some_and(|recorded| recorded >= epoch), "its record does not have this yet")
     }
 
     /// Restores the counter and opens the users, in this order, on this connection.

@@ -217,7 +217,7 @@ pub(crate) fn check_wall_clock(server_time: &ServerTime, clock: &dyn Clock, skew
     let now = clock.boottime();
     let Some(api_clock) = server_time.offset(now) else {
         bail!(
-            "the API server does not tell the time: give the Secret of a client with access Read by --members-secret"
+            "the API server does not report the time: give the Secret of a client with access Read by --members-secret"
         );
     };
     let own = UnixMicros(clock.wall().0.saturating_mul(1_000));
