@@ -152,9 +152,8 @@ fn options_that_cannot_be_read_are_an_error_of_redlock() {
 #[test]
 fn max_hold_ends_the_command() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let running = place.start(&servers, &["--max-hold", "500ms"], "touch ready; while :; do sleep 0.05; done");
-    let (code, said) = running.end();
-    assert_eq!(code, Some(124), "{said}");
+    let output = place.output(&servers, &["--max-hold", "500ms"], &["sh", "-c", "while :; do sleep 0.05; done"]);
+    assert_eq!(output.status.code(), Some(124), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!servers.have_majority(LOCK), "the lock was not released");
 }
 
