@@ -115,16 +115,35 @@ fn jobs_in_containers_that_build_with_go_can_use_git() {
     }
 }
 
-/// `dev/mutants.sh` also builds and runs them, once a week.
+/// `dev/mutants.sh` also builds and runs them, once a week. It applies all of them to one copy, in the order of their names.
 #[test]
-fn every_mutant_applies_to_the_code() {
+fn every_mutant_applies_alone_and_after_the_others() {
+    let root = std::env::current_dir().unwrap();
     let found = fs::read_dir("crates/simulation/tests/operator/mutants").unwrap().map(|entry| entry.unwrap().path());
-    let patches: Vec<_> = found.filter(|path| path.extension().is_some_and(|e| e == "patch")).collect();
+    let mut patches: Vec<_> = found.filter(|path| path.extension().is_some_and(|e| e == "patch")).collect();
+    patches.sort();
     assert!(patches.len() > 40, "{patches:?}");
-    for patch in patches {
-        let checked = Command::new("patch").args(["-s", "-f", "-p1", "--dry-run", "-i"]).arg(&patch).output().unwrap();
-        assert!(checked.status.success(), "{patch:?}: {}", String::from_utf8_lossy(&checked.stdout));
+    let copy = std::env::temp_dir().join(format!("redlock-mutants-{}", std::process::id()));
+    let apply = |folder: &Path, options: &[&str], patch: &Path| {
+        let mut command = Command::new("patch");
+        let applied =
+            command.current_dir(folder).args(["-s", "-f", "-p1"]).args(options).arg("-i").arg(root.join(patch));
+        let applied = applied.output().unwrap();
+        assert!(applied.status.success(), "{patch:?} in {folder:?}: {}", String::from_utf8_lossy(&applied.stdout));
+    };
+    for patch in &patches {
+        apply(&root, &["--dry-run"], patch);
+        let text = fs::read_to_string(patch).unwrap();
+        for changed in text.lines().filter_map(|line| line.strip_prefix("+++ b/")) {
+            let copied = copy.join(changed);
+            fs::create_dir_all(copied.parent().unwrap()).unwrap();
+            fs::copy(changed, copied).unwrap();
+        }
     }
+    for patch in &patches {
+        apply(&copy, &[], patch);
+    }
+    fs::remove_dir_all(copy).unwrap();
 }
 
 #[test]
