@@ -296,12 +296,17 @@ mod tests {
     use crate::runtime::fake_api;
     use crate::runtime::settings::Settings;
 
-    #[tokio::test]
-    async fn the_links_of_a_session_end_with_it() {
+    /// A session with a quorum of three members that do not exist.
+    pub(super) fn session() -> Arc<QuorumSession> {
         let context = fake_api::context(Settings::default(), |_request| (404, serde_json::json!({})));
         let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
         quorum.metadata.uid = Some("q".to_owned());
-        let session = QuorumSession::start(&context, Arc::new(quorum), broadcast::channel(8).0).unwrap();
+        QuorumSession::start(&context, Arc::new(quorum), broadcast::channel(8).0).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_links_of_a_session_end_with_it() {
+        let session = session();
         let links = session.links();
         assert!(links.len() == 3 && !session.is_broken());
         drop(session);

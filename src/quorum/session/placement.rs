@@ -107,20 +107,13 @@ impl QuorumSession {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use tokio::sync::broadcast;
-
     use super::*;
-    use crate::api::RedisQuorum;
+    use crate::quorum::session::tests::session;
     use crate::redis_member::Secret;
-    use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
 
     #[tokio::test]
     async fn a_later_member_has_no_user_of_an_earlier_one() {
-        let context = fake_api::context(Settings::default(), |_request| (404, serde_json::json!({})));
-        let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
-        quorum.metadata.uid = Some("q".to_owned());
-        let session = QuorumSession::start(&context, Arc::new(quorum), broadcast::channel(8).0).unwrap();
+        let session = session();
         let user = |name: &str| {
             let address = format!("{}:6379", Ipv4Addr::LOCALHOST);
             Endpoint { address, username: name.to_owned(), password: Secret::new(""), tls: None }
