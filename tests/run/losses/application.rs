@@ -118,6 +118,6 @@ pub(super) fn lose(world: &World, kind: Kind, after: Duration) -> Result<Duratio
         if let Some(token) = answers.other.filter(|token| *token < answers.token) {
             return Err(format!("token {token} after {}", answers.token));
         }
-        judge("an answer goes on", answers.deadline, hold.end())
+        judge("an answer is still true", answers.deadline, hold.end())
     })
 }

@@ -49,7 +49,7 @@ impl World {
         entry.object.value["spec"]["claim"]["heartbeat"].is_string() && last + ttl <= self.now
     }
 
-    /// Whether a claim needs no heartbeat, or has renewed it for so long that the leader has observed it.
+    /// Whether a claim needs no heartbeat, or has renewed it long enough for the leader to observe it.
     ///
     /// A leader that finds no heartbeat tries again after the interval of the heartbeat.
     pub(crate) fn has_its_heartbeat(&self, lock: &DistributedLock) -> bool {
