@@ -1,6 +1,6 @@
 //! The history of nodes at one replica: the machine of each Node object, and its reports.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -13,6 +13,12 @@ const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
 /// Maximum number of deleted Node objects that are kept for one name.
 const REMEMBERED: usize = 4;
+
+/// Maximum number of names without a Node object that are kept.
+///
+/// An autoscaler gives each new node another name. A replica that forgets the oldest names has the evidence of a replica
+/// that started later.
+const NAMES_REMEMBERED: usize = 1_000;
 
 /// The machine that a Node object reports.
 fn identity(node: &Node) -> NodeIdentity {
@@ -91,6 +97,8 @@ impl NodeWatch {
 #[derive(Debug, Default)]
 pub struct Nodes {
     by_name: HashMap<String, NodeWatch>,
+    /// The names without a Node object, the oldest first.
+    gone: VecDeque<String>,
     /// The name of the first node that reported these IDs.
     first_names: HashMap<Machine, String>,
     /// The IDs that several nodes report: machines from one image, or several kubelets on one machine.
@@ -111,14 +119,34 @@ impl Nodes {
 
     /// Takes an observed deletion of a Node object, and returns whether it changed.
     pub fn deleted(&mut self, last: &Node) -> bool {
-        self.change(last.name_any(), |watch| watch.deleted(last))
+        self.change_gone(last.name_any(), |watch| watch.deleted(last))
     }
 
     /// Removes a Node object that was deleted while this replica did not watch.
     ///
     /// Its last state was not observed, so it is no evidence.
     pub fn vanished(&mut self, last: &Node) -> bool {
-        self.change(last.name_any(), |watch| watch.drop_present(&identity(last)))
+        self.change_gone(last.name_any(), |watch| watch.drop_present(&identity(last)))
+    }
+
+    fn change_gone(&mut self, name: String, change: impl FnOnce(&mut NodeWatch)) -> bool {
+        self.gone.retain(|gone| *gone != name);
+        self.gone.push_back(name.clone());
+        let changed = self.change(name, change);
+        self.forget_oldest();
+        changed
+    }
+
+    /// Forgets the nodes whose objects ended first.
+    fn forget_oldest(&mut self) {
+        let excess = self.gone.len().saturating_sub(NAMES_REMEMBERED);
+        for name in self.gone.drain(..excess) {
+            let is_gone = |watch: &NodeWatch| watch.facts.present.is_none();
+            if self.by_name.get(&name).is_some_and(is_gone) {
+                self.by_name.remove(&name);
+                self.first_names.retain(|_, first| *first != name);
+            }
+        }
     }
 
     fn change(&mut self, name: String, change: impl FnOnce(&mut NodeWatch)) -> bool {
@@ -225,6 +253,26 @@ mod tests {
         assert!(nodes.facts("n").present.is_some(), "an object before this one");
         nodes.vanished(&ready("n", "n4", "D"));
         assert_eq!((nodes.facts("n").present, nodes.facts("n").deleted.len()), (None, 2));
+    }
+
+    #[test]
+    fn the_nodes_that_ended_first_are_forgotten() {
+        let mut nodes = Nodes::default();
+        let observe = |nodes: &mut Nodes, name: &str| nodes.observe(&ready(name, name, name), at(1));
+        for name in ["first", "back"] {
+            observe(&mut nodes, name);
+            nodes.deleted(&ready(name, name, name));
+        }
+        observe(&mut nodes, "back");
+        for number in 0..NAMES_REMEMBERED {
+            let name = number.to_string();
+            observe(&mut nodes, &name);
+            nodes.deleted(&ready(&name, &name, &name));
+        }
+        assert_eq!(nodes.facts("first"), NodeFacts::default());
+        assert!(nodes.facts("back").present.is_some(), "a node that has an object is kept");
+        let kept = NAMES_REMEMBERED + 1;
+        assert_eq!((nodes.by_name.len(), nodes.first_names.len(), nodes.gone.len()), (kept, kept, NAMES_REMEMBERED));
     }
 
     #[test]
