@@ -84,7 +84,12 @@ async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action,
         Step::Publish(event) => Ok(controller.publish(job, event).await),
         // If a user just started the Job manually, its version differs and it stays. The watch then triggers a new decision.
         Step::Delete => match requests::delete_version(&controller.context.client, &**job).await? {
-            true => Ok(controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await),
+            true => {
+                let action = controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await;
+                // The watch can deliver the deletion before this Event is recorded.
+                controller.last_events.lock().remove(&job.uid().unwrap_or_default());
+                Ok(action)
+            }
             false => Ok(Action::await_change()),
         },
     }
