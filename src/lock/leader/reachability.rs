@@ -14,19 +14,23 @@ use crate::time::Boottime;
 ///
 /// A quorum without a majority for one attempt can have one for the next.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
+/// How long after an unanswered attempt the next one counts as the first.
+///
+/// It is longer than the longest `retry.delay` with its jitter.
+const ROW_ENDS_AFTER: Duration = Duration::from_secs(300);
 
 /// A term of leadership, and the quorums that do not answer in it.
 pub(super) struct Reachability {
     term: Term,
     began: Boottime,
-    /// The time of the first attempt in a row that no majority answered.
-    unanswered_since: Mutex<HashMap<ObjectRef<RedisQuorum>, Boottime>>,
+    /// The first and the last attempt in a row that no majority answered.
+    unanswered: Mutex<HashMap<ObjectRef<RedisQuorum>, (Boottime, Boottime)>>,
 }
 
 impl Reachability {
     /// A term that begins now.
     pub(super) fn new(term: Term, now: Boottime) -> Self {
-        Self { term, began: now, unanswered_since: Mutex::default() }
+        Self { term, began: now, unanswered: Mutex::default() }
     }
 
     /// When this replica began to lead.
@@ -36,14 +40,19 @@ impl Reachability {
 
     /// Records that a majority of this quorum answered.
     pub(super) fn reached(&self, quorum: &ObjectRef<RedisQuorum>) {
-        if self.unanswered_since.lock().remove(quorum).is_some() {
+        if self.unanswered.lock().remove(quorum).is_some() {
             self.term.reaches(&quorum_name(quorum));
         }
     }
 
     /// Records an attempt that no majority answered. After a while, another replica has to lead.
     pub(super) fn unanswered(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, now: Boottime) {
-        let since = *self.unanswered_since.lock().entry(quorum.clone()).or_insert(now);
+        let mut rows = self.unanswered.lock();
+        rows.retain(|_, (_, last)| now.since(*last) < ROW_ENDS_AFTER);
+        let (since, last) = rows.entry(quorum.clone()).or_insert((now, now));
+        *last = now;
+        let since = *since;
+        drop(rows);
         if now.since(since) >= UNREACHABLE_AFTER {
             self.hand_over(quorum, why, now);
         }
@@ -86,5 +95,16 @@ mod tests {
         reachability.reached(&quorum);
         reachability.unanswered(&quorum, "silence", at(111));
         assert!(may_hand_over(111) && may_hand_over(120));
+    }
+
+    #[test]
+    fn an_attempt_long_after_another_one_is_the_first_in_a_row() {
+        let (reachability, quorum) = (Reachability::new(Term::new(1), at(0)), ObjectRef::new("main").within("ns"));
+        for second in [0, 600, 602] {
+            reachability.unanswered(&quorum, "silence", at(second));
+        }
+        assert!(reachability.may_hand_over(&quorum, at(610)), "the silence is too short for a wish");
+        reachability.unanswered(&quorum, "silence", at(603));
+        assert!(!reachability.may_hand_over(&quorum, at(610)));
     }
 }
