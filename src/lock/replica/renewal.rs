@@ -137,12 +137,24 @@ impl Renewal {
                     }
                 }
                 Some(_) => able.push(hold),
+                None if self.is_deleted(&hold) => {
+                    self.holds.forget(&hold.terms.uid);
+                    self.holds.observation_times.forget(&hold.terms.uid);
+                }
                 None => self.postpone(&hold, POSTPONED),
             }
         }
         if !able.is_empty() {
             self.renew(quorum, able).await;
         }
+    }
+
+    /// Whether the cache no longer has the lock of a published hold.
+    ///
+    /// A reader of the watch that falls behind misses the deletions.
+    fn is_deleted(&self, hold: &Hold) -> bool {
+        let lock = self.context.locks.get(&hold.terms.lock);
+        hold.published && lock.is_none_or(|lock| lock.metadata.uid.as_deref() != Some(hold.terms.uid.as_str()))
     }
 
     /// The lock of a hold that is still to be renewed.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::redlock::LockKey;
 use crate::runtime::fake_api;
+use crate::runtime::settings::Settings;
 use crate::time::Boottime;
 
 const NONCE: &str = "0123456789abcdef0123";
@@ -64,4 +65,20 @@ fn holds_on_a_recreated_quorum_are_renewed_apart() {
 fn a_hold_whose_holder_is_checked_is_renewed_alone() {
     let due = [("a", "q"), ("b", "q"), ("c", "q")];
     assert_eq!(in_batches(&due, |hold| hold.terms.uid == "b"), [vec!["a", "c"], vec!["b"]]);
+}
+
+#[tokio::test]
+async fn a_published_hold_without_its_lock_is_forgotten() {
+    let context = fake_api::context(Settings::default(), |_request| (404, json!({})));
+    let (sessions, _follow) = Sessions::start(context.clone());
+    let leadership = watch::channel(None).1;
+    let renewal = Renewal { context, sessions, holds: Arc::default(), leadership, queue: FairQueue::new(SLOTS) };
+    for (uid, published) in [("deleted", true), ("granted", false)] {
+        renewal.holds.adopt(hold(uid, "q"), published);
+    }
+    let due = renewal.holds.take_due(Boottime::new(Duration::from_secs(9)));
+    renewal.renew_in_turn(due).await;
+    let is_kept = |uid| renewal.holds.get(uid, &NONCE.parse().unwrap()).is_some();
+    assert!(!is_kept("deleted"));
+    assert!(is_kept("granted"), "the watch did not deliver the lock yet");
 }
