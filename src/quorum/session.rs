@@ -41,7 +41,6 @@ use crate::api::RedisQuorum;
 use crate::redis_member::{Authorities, Endpoint};
 use crate::redlock::{FencingToken, Redlock, ValueSigner};
 use crate::runtime::context::Context;
-use crate::runtime::metrics::member_labels;
 use crate::time::Clock;
 use link::Shared;
 use timers::Timers;
@@ -262,8 +261,7 @@ impl Drop for QuorumSession {
         self.context.metrics.certificate_expires(self.reference(), None);
         for link in self.links().iter() {
             link.end();
-            let labels = member_labels(self.reference(), link.name().as_str());
-            self.context.metrics.member_latency.remove(&labels);
+            self.remove_latency(link);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::QuorumSession;
+use super::{MemberLink, QuorumSession};
 use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
 use crate::runtime::metrics::member_labels;
 
@@ -32,6 +32,11 @@ impl LockMember for Timed {
 }
 
 impl QuorumSession {
+    /// Removes a former member from `/metrics`.
+    pub(super) fn remove_latency(&self, link: &MemberLink) {
+        self.context.metrics.member_latency.remove(&member_labels(self.reference(), link.name().as_str()));
+    }
+
     /// The member with measured reply times.
     pub(super) fn timed(&self, member: Arc<dyn LockMember>) -> Arc<dyn LockMember> {
         let labels = member_labels(self.reference(), member.name().as_str());

@@ -6,21 +6,26 @@ use super::MemberLink;
 use super::link::Shared;
 use crate::quorum::model::plan::MemberPlan;
 
-/// Starts the links of new members, and ends those of former ones.
+/// Starts the links of new members, and ends those of former ones. Returns the former ones.
 ///
 /// A member with this name at another place counts as new. The other links stay, because fences begin with their
 /// observations.
-pub(super) fn follow(shared: &Shared, links: &mut Arc<[Arc<MemberLink>]>, members: Vec<MemberPlan>) {
+pub(super) fn follow(
+    shared: &Shared,
+    links: &mut Arc<[Arc<MemberLink>]>,
+    members: Vec<MemberPlan>,
+) -> Vec<Arc<MemberLink>> {
     let mut former = links.to_vec();
     let next = members.into_iter().map(|member| match former.iter().position(|link| link.plan().is_same(&member)) {
         Some(at) => former.swap_remove(at),
         None => MemberLink::start(shared.clone(), member),
     });
     *links = next.collect();
-    for link in former {
+    for link in &former {
         link.end();
         shared.clocks.forget(link.name());
     }
+    former
 }
 
 #[cfg(test)]

@@ -59,7 +59,8 @@ impl QuorumSession {
         let namespace = self.reference().namespace.as_deref().unwrap_or_default();
         agreement::follow(&self.shared.agreement, &quorum);
         self.timers.note_change(&quorum);
-        link_list::follow(&self.shared, &mut self.links.lock(), plan::recorded_members(&quorum));
+        let former = link_list::follow(&self.shared, &mut self.links.lock(), plan::recorded_members(&quorum));
+        former.iter().for_each(|link| self.remove_latency(link));
         self.shared.clocks.set(lists.most_voters(), effective::clock_rule(&quorum));
         for link in self.links().iter() {
             if link.plan().is_external() {
@@ -106,10 +107,25 @@ impl QuorumSession {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::sync::Arc;
 
     use super::*;
     use crate::quorum::session::tests::session;
     use crate::redis_member::Secret;
+    use crate::runtime::metrics::member_labels;
+
+    #[tokio::test]
+    async fn a_former_member_leaves_the_metrics() {
+        let session = session();
+        let latencies = &session.context.metrics.member_latency;
+        let labels = ["main-0", "main-2"].map(|name| member_labels(session.reference(), name));
+        labels.iter().for_each(|labels| drop(latencies.get_or_create(labels)));
+        let mut smaller = (*session.quorum()).clone();
+        (smaller.spec.members, smaller.metadata.resource_version) = (1, Some("2".to_owned()));
+        session.update(Arc::new(smaller));
+        assert_eq!(session.links().len(), 1);
+        assert_eq!(labels.map(|labels| latencies.get(&labels).is_some()), [true, false]);
+    }
 
     #[tokio::test]
     async fn a_later_member_has_no_user_of_an_earlier_one() {
