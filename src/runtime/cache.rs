@@ -29,7 +29,9 @@ pub use self::guarded::Guarded;
 pub use self::kind::Kind;
 pub(crate) use self::lookup::Lookup;
 
-/// Number of changes that wait for a slow reader. With more of them it has to read every object again.
+/// Number of changes that wait for a slow reader. With more of them it has to read every object again, and misses deletions.
+///
+/// All deletions that a new list finds count as one.
 const CHANGES_CAPACITY: usize = 4096;
 
 /// One change of a watched object.
@@ -63,7 +65,7 @@ pub struct Cache<K: Kind> {
     unreadable: Arc<Mutex<HashMap<ObjectRef<K>, Arc<Unreadable>>>>,
     departed: Arc<Mutex<Departed<K>>>,
     lookup: Arc<Mutex<Lookup<ObjectRef<K>, String>>>,
-    changes: broadcast::Sender<Change<K>>,
+    changes: broadcast::Sender<Arc<[Change<K>]>>,
     /// How often a watch of this kind was interrupted.
     interruptions: Arc<AtomicU64>,
 }
@@ -135,9 +137,9 @@ impl<K: Kind> Cache<K> {
         cache
     }
 
-    /// Sends a change to all readers. Without a reader nothing is lost, because the store is already up to date.
-    fn announce(&self, change: Change<K>) {
-        let _ = self.changes.send(change);
+    /// Sends changes to all readers. Without a reader nothing is lost, because the store is already up to date.
+    fn announce(&self, changes: impl Into<Arc<[Change<K>]>>) {
+        let _ = self.changes.send(changes.into());
     }
 
     /// Resolves when the first list has been read.
@@ -217,9 +219,9 @@ impl<K: Kind> Cache<K> {
     /// Each later change. A reader that falls behind gets every object.
     pub fn news(&self) -> impl Stream<Item = Change<K>> + Send + 'static {
         let store = self.store.clone();
-        BroadcastStream::new(self.changes.subscribe()).flat_map(move |change| {
-            stream::iter(match change {
-                Ok(change) => vec![change],
+        BroadcastStream::new(self.changes.subscribe()).flat_map(move |changes| {
+            stream::iter(match changes {
+                Ok(changes) => changes.to_vec(),
                 Err(_lagged) => store.state().into_iter().map(Change::Applied).collect(),
             })
         })

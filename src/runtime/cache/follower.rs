@@ -68,35 +68,40 @@ impl<K: Kind> Follower<K> {
         } else {
             self.cache.unreadable.lock().remove(&reference);
         }
-        let Some(object) = object.object() else { return self.drop_stored(&reference) };
+        let Some(object) = object.object() else { return self.drop_stored([reference]) };
         if self.cache.get(&reference).is_some_and(|previous| previous.uid() != object.uid()) {
-            self.drop_stored(&reference);
+            self.drop_stored([reference.clone()]);
         }
         self.cache.lookup.lock().set(reference.clone(), object.keys());
         self.writer.apply_watcher_event(&Event::Apply(object));
         if let Some(object) = self.cache.get(&reference) {
-            self.cache.announce(Change::Applied(object));
+            self.cache.announce([Change::Applied(object)]);
         }
     }
 
     fn deleted(&mut self, object: Guarded<K>, now: Boottime) {
         let reference = reference_of(&object);
         self.cache.unreadable.lock().remove(&reference);
-        let Some(object) = object.object() else { return self.drop_stored(&reference) };
+        let Some(object) = object.object() else { return self.drop_stored([reference]) };
         if let Some(last) = object.last_state() {
             self.cache.departed.lock().remember(last, now);
         }
         self.cache.lookup.lock().set(reference, Vec::new());
         self.writer.apply_watcher_event(&Event::Delete(object.clone()));
-        self.cache.announce(Change::Deleted(Arc::new(object)));
+        self.cache.announce([Change::Deleted(Arc::new(object))]);
     }
 
-    /// Removes an object from the store that no longer exists, was replaced, or became unreadable.
-    fn drop_stored(&mut self, reference: &ObjectRef<K>) {
-        if let Some(previous) = self.cache.get(reference) {
+    /// Removes objects from the store that no longer exist, were replaced, or became unreadable.
+    fn drop_stored(&mut self, references: impl IntoIterator<Item = ObjectRef<K>>) {
+        let drop_one = |reference: ObjectRef<K>| {
+            let previous = self.cache.get(&reference)?;
             self.writer.apply_watcher_event(&Event::Delete((*previous).clone()));
-            self.cache.lookup.lock().set(reference.clone(), Vec::new());
-            self.cache.announce(Change::Vanished(previous));
+            self.cache.lookup.lock().set(reference, Vec::new());
+            Some(Change::Vanished(previous))
+        };
+        let vanished: Vec<_> = references.into_iter().filter_map(drop_one).collect();
+        if !vanished.is_empty() {
+            self.cache.announce(vanished);
         }
     }
 
@@ -115,7 +120,7 @@ impl<K: Kind> Follower<K> {
         let stored = self.cache.all();
         let stored = stored.iter().map(|object| ObjectRef::from_obj(&**object));
         let missing: Vec<_> = stored.filter(is_missing).collect();
-        missing.iter().for_each(|object| self.drop_stored(object));
+        self.drop_stored(missing);
         if self.watches.iter().all(|watch| watch.was_listed) {
             // After a later list the cache is already filled.
             let _ = self.cache.filled.set(());
@@ -144,6 +149,7 @@ mod tests {
     use kube::Resource;
     use serde_json::{Value, json};
 
+    use super::super::CHANGES_CAPACITY;
     use super::*;
     use crate::api::DistributedLock;
 
@@ -201,6 +207,16 @@ mod tests {
         assert_eq!(second, ["applied c2", "vanished b1", "vanished c1"]);
         assert!(cache.departed("b1").is_none(), "its last state is not known");
         assert!(cache.named("ns", "b").is_none());
+    }
+
+    #[test]
+    fn a_slow_reader_gets_all_deletions_of_a_new_list() {
+        let (cache, mut follower) = Cache::<Pod>::unfilled(vec![None]);
+        let pods = (0..2 * CHANGES_CAPACITY).map(|number| pod(&number.to_string(), "p", "1")).collect();
+        list(pods).for_each(|event| follower.take(0, event, NOW));
+        let mut news = Box::pin(cache.news());
+        list(Vec::new()).for_each(|event| follower.take(0, event, NOW));
+        assert_eq!(received(&mut news), vec!["vanished p"; 2 * CHANGES_CAPACITY]);
     }
 
     #[test]
