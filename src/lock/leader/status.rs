@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use super::lock_store::{LockStore, Newer};
 use super::progress::Error;
-use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition};
+use crate::api::conditions::{AcceptedReason, KEY_NEVER_EXPIRES, LockCondition};
 use crate::api::{DistributedLock, DistributedLockStatus};
 use crate::lock::model::decide::Correction;
 use crate::lock::model::events::LockEvent;
@@ -28,8 +28,8 @@ pub(super) async fn publish(store: &LockStore, lock: &Arc<DistributedLock>, stat
     let is_new = overdue(lock.conditions()).is_none();
     if let Some(ready) = overdue(written.conditions()).filter(|_| is_new) {
         let why = ready.message.clone();
-        let event = match HeldReason::named(&ready.reason) {
-            Some(HeldReason::KeyNeverExpires) => LockEvent::KeyNeverExpires { why },
+        let event = match ready.reason.as_str() {
+            KEY_NEVER_EXPIRES => LockEvent::KeyNeverExpires { why },
             _ if lock.spec.election.is_some() => LockEvent::NoLeader { why },
             _ => LockEvent::NoHolder { why },
         };

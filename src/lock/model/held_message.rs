@@ -38,7 +38,7 @@ messages! {
     /// A lock client outside this operator has set key {key}, which never expires: {occupants}. The operator grants the lock when the key
     /// is deleted. If that client has ended, delete the key on each of these members: redis-cli -u $URL DEL {key}. Each $URL is a line of
     /// urls in the Secret of a client with this prefix
-    ForeignLasting { key: String, occupants: String } => HeldReason::KeyNeverExpires,
+    ForeignLasting { key: String, occupants: String } => HeldReason::HeldByOther,
     /// {holder} did not release the lock. It is granted again when that hold and its lockDelay have run out. This lock
     /// is at position {position} of the queue
     DelayedBehind { holder: String, position: usize } => HeldReason::LockDelay,

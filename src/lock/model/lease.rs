@@ -55,7 +55,7 @@ impl Holder {
         if status.holder.is_some() {
             return if is_unconfirmed(lock) { Some(Self::Nobody) } else { status.fencing_token.map(Self::Pod) };
         }
-        let others = [HeldReason::HeldByOther, HeldReason::KeyNeverExpires, HeldReason::Queued].map(HeldReason::as_str);
+        let others = [HeldReason::HeldByOther, HeldReason::Queued].map(HeldReason::as_str);
         let held = find_condition(&status.conditions, LockCondition::Held);
         let other = held.filter(|held| others.contains(&&*held.reason));
         Some(other.map_or(Self::Nobody, |held| {

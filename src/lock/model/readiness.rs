@@ -13,13 +13,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::candidate::unhealthy_row;
 use super::held_message::HeldMessage;
 use crate::api::conditions::{
-    AcceptedReason, HeldReason, LockCondition, Status, find_condition, set_condition, transition_time,
+    AcceptedReason, HeldReason, KEY_NEVER_EXPIRES, LockCondition, Status, find_condition, set_condition,
+    transition_time,
 };
 use crate::api::{DistributedLock, DistributedLockStatus, MilliTime, PastHold};
 use crate::time::UnixMillis;
 
 /// How long a lock without a candidate is ready, in ttl. Its pods can be about to start.
 const PATIENCE_IN_TTLS: u32 = 3;
+
+/// The text by which the condition Held shows a key that never expires. See [`HeldMessage::ForeignLasting`].
+pub(super) const NEVER_EXPIRES: &str = ", which never expires: ";
 
 /// Sets the condition Ready according to the other conditions.
 ///
@@ -72,7 +76,7 @@ fn left(conditions: &[Condition], ttl: Duration, now: UnixMillis) -> Duration {
 /// The condition Ready of a lock that has waited for its whole patience.
 pub(in crate::lock) fn overdue(conditions: &[Condition]) -> Option<&Condition> {
     let ready = find_condition(conditions, LockCondition::Ready)?;
-    let lasts = [HeldReason::NoCandidate, HeldReason::KeyNeverExpires].map(HeldReason::as_str);
+    let lasts = [HeldReason::NoCandidate.as_str(), KEY_NEVER_EXPIRES];
     (ready.status == Status::False.as_str() && lasts.contains(&&*ready.reason)).then_some(ready)
 }
 
@@ -88,8 +92,9 @@ fn ready(conditions: &[Condition], is_overdue: bool, failing: Option<&HeldMessag
     let (status, reason, message) = match (reason, failing) {
         (HeldReason::Pending, _) => (Status::Unknown, reason, message()),
         (HeldReason::NoQuorum, _) => (Status::False, reason, message()),
-        (HeldReason::NoCandidate | HeldReason::KeyNeverExpires, None) if is_overdue => {
-            (Status::False, reason, message())
+        (HeldReason::NoCandidate, None) if is_overdue => (Status::False, reason, message()),
+        (HeldReason::HeldByOther, None) if is_overdue && message().contains(NEVER_EXPIRES) => {
+            return (Status::False, KEY_NEVER_EXPIRES, message());
         }
         (HeldReason::Suspended, _) | (_, None) => (Status::True, reason, String::new()),
         // Without a holder, the message of Held has the cause for each pod.
@@ -133,7 +138,11 @@ mod tests {
     #[test]
     fn a_lock_without_a_candidate_is_ready_for_three_ttl_only() {
         let begins = Timestamp::UNIX_EPOCH;
-        for (reason, why) in [(HeldReason::NoCandidate, "no pod matches"), (HeldReason::KeyNeverExpires, "key k")] {
+        let lasting = format!("key k{NEVER_EXPIRES}q-0");
+        for (reason, why, unready) in [
+            (HeldReason::NoCandidate, "no pod matches", "NoCandidate"),
+            (HeldReason::HeldByOther, lasting.as_str(), KEY_NEVER_EXPIRES),
+        ] {
             let mut status = DistributedLockStatus::default();
             set_condition(&mut status.conditions, LockCondition::Held, Status::False, reason, why, (None, begins));
             let mut after = |seconds: i64, ttl: Option<u64>| {
@@ -143,7 +152,7 @@ mod tests {
                 (ready.status.clone(), ready.reason.clone(), ready.message.clone())
             };
             assert_eq!(after(44, Some(15)), ("True".into(), reason.to_string(), String::new()));
-            assert_eq!(after(45, Some(15)), ("False".into(), reason.to_string(), why.into()));
+            assert_eq!(after(45, Some(15)), ("False".into(), unready.into(), why.into()));
             assert_eq!(after(45, None).0, "True", "an unreadable lock has no known ttl");
         }
         let of_claim: DistributedLock = serde_json::from_value(serde_json::json!({

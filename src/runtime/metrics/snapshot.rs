@@ -128,10 +128,9 @@ impl Metrics {
 }
 
 /// The reasons for which locks wait.
-const WAITS: [HeldReason; 8] = [
+const WAITS: [HeldReason; 7] = [
     HeldReason::Queued,
     HeldReason::HeldByOther,
-    HeldReason::KeyNeverExpires,
     HeldReason::LockDelay,
     HeldReason::NoCandidate,
     HeldReason::NoQuorum,

@@ -18,13 +18,13 @@ const MAX_TTL: Duration = Duration::from_secs(4);
 pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let client = Client::start(&quorum).await?;
-    // The key of a client, the reason of Held, and the text that its message has to contain.
+    // The key of a client, and the text that the message has to contain.
     let cases = [
-        ("endless", "SET KEY some-value", "KeyNeverExpires", "time to live"),
-        ("timestamp", "SET KEY 1795284168.123", "KeyNeverExpires", "timestamp"),
-        ("long", "SET KEY some-value PX 600000", "HeldByOther", "maxTTL"),
+        ("endless", "SET KEY some-value", "time to live"),
+        ("timestamp", "SET KEY 1795284168.123", "timestamp"),
+        ("long", "SET KEY some-value PX 600000", "maxTTL"),
         // This is Redisson's first command. It would set a time to live afterwards.
-        ("hash", "HINCRBY KEY 8743c9c0:1 1", "KeyNeverExpires", "a hash"),
+        ("hash", "HINCRBY KEY 8743c9c0:1 1", "a hash"),
     ];
     let mut locks = Vec::new();
     for (name, write, ..) in cases {
@@ -33,8 +33,8 @@ pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(b
         ensure!(answer == "OK\nOK" || answer == "1\n1", "{name}: {answer}");
         locks.push(Lock::create(&bench, claim(name, name, Some("q"), MAX_TTL)).await?);
     }
-    for (lock, (_, _, reason, word)) in locks.iter().zip(cases) {
-        let other = lock.reason(reason, SOON).await?;
+    for (lock, (_, _, word)) in locks.iter().zip(cases) {
+        let other = lock.reason("HeldByOther", SOON).await?;
         let message = message_of(&other.object, "Held");
         ensure!(message.contains(word), "{}: the message has no {word:?}: {message}", lock.name);
         ensure!(!message.contains("some-value"), "the message has the value in it: {message}");

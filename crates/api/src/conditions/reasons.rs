@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+/// Reason of the condition `Ready` after three ttl behind a key that never expires.
+pub const KEY_NEVER_EXPIRES: &str = "KeyNeverExpires";
+
 names! {
     /// Condition types of a DistributedLock.
     LockCondition {
@@ -136,16 +139,11 @@ names! {
         Queued,
         /// A lock client outside this operator has the key. Or another quorum has it, because the default was moved or its members did not answer.
         ///
-        /// Automatic: the operator tries again until the key is free.
+        /// Automatic: the operator tries again until the key is free. After three ttl behind a key without a time to live, the lock is not
+        /// ready, and gets one Warning Event.
         ///
-        /// To do: wait.
+        /// To do: wait. If the key never expires and its client has ended, delete it with the command that the message names.
         HeldByOther,
-        /// A lock client outside this operator has the key, and its keys have no time to live.
-        ///
-        /// Automatic: the operator tries again until the key is deleted. After three ttl the lock is not ready, and gets one Warning Event.
-        ///
-        /// To do: if that client has ended, delete the key with the command that the message names.
-        KeyNeverExpires,
         /// No majority of the members answered in time.
         ///
         /// Automatic: the operator tries again.

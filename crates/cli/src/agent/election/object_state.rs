@@ -87,7 +87,7 @@ mod tests {
         };
         let not_held = |why: &str, is_certain| ObjectState::NotHeld { why: why.into(), is_certain };
         assert_eq!(state(&json!({})), not_held("no pod leads", false));
-        for reason in ["Queued", "HeldByOther", "KeyNeverExpires", "LockDelay", "Suspended"] {
+        for reason in ["Queued", "HeldByOther", "LockDelay", "Suspended"] {
             assert_eq!(because(reason), not_held(reason, true));
         }
         for reason in ["Pending", "NoQuorum", "NotAccepted", "NoCandidate"] {

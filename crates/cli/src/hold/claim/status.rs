@@ -104,8 +104,9 @@ const FINAL: [AcceptedReason; 4] = [
 
 /// Whether a reason of Held shows that another holder has the lock, or comes first.
 pub(crate) fn is_taken(reason: &str) -> bool {
-    let taken = [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::KeyNeverExpires];
-    taken.into_iter().chain([HeldReason::LockDelay, HeldReason::Suspended]).any(|taken| taken.as_str() == reason)
+    [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::LockDelay, HeldReason::Suspended]
+        .into_iter()
+        .any(|taken| taken.as_str() == reason)
 }
 
 fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> ClaimState {

@@ -12,7 +12,7 @@ use crate::output::Tone;
 use crate::output::format::{and, moment};
 use crate::show::{advice, lock_row};
 use redlock_api::MilliTime;
-use redlock_api::conditions::{HeldReason, LockCondition};
+use redlock_api::conditions::{HeldReason, KEY_NEVER_EXPIRES, LockCondition};
 
 /// Maximum number of finished locks in an explanation.
 const ENDS: usize = 3;
@@ -263,11 +263,13 @@ fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
         return Link { about, state: State::Unknown, lines, to_do: None };
     };
     let advice = advice::of_lock(held);
-    let needs_a_person =
-        [HeldReason::Suspended, HeldReason::Unreadable, HeldReason::NoCandidate, HeldReason::KeyNeverExpires];
+    let waits_for_user = [HeldReason::Suspended, HeldReason::Unreadable, HeldReason::NoCandidate];
+    let is_behind_lasting_key =
+        lock.condition(LockCondition::Ready).is_some_and(|ready| ready.reason == KEY_NEVER_EXPIRES);
     let state = match HeldReason::named(&held.reason) {
         Some(HeldReason::NotAccepted) => State::Waits,
-        Some(reason) if needs_a_person.contains(&reason) => State::Stops,
+        _ if is_behind_lasting_key => State::Stops,
+        Some(reason) if waits_for_user.contains(&reason) => State::Stops,
         _ => State::Waits,
     };
     let name = lock.name_any();
