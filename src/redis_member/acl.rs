@@ -19,7 +19,7 @@ pub const OPERATOR_USER: &str = "operator";
 ///
 /// It can run `ECHO` only while the member votes. So readiness follows admission, whatever the names of the other users are. It has a
 /// password, so that other clients cannot log in with it, because Redis accepts larger requests after a login.
-pub const PROBE_USER: &str = "readiness";
+pub const PROBE_USER: &str = "probe";
 
 /// The rights of a closed user.
 ///

@@ -114,7 +114,7 @@ mod tests {
         let one = both.granting(std::slice::from_ref(&ci)).unwrap();
         assert_eq!(password(&both, &ci), password(&one, &ci));
         assert_ne!(password(&both, &shop), password(&one, &shop));
-        for user in ["operator", "locker-e3", "readiness"] {
+        for user in ["operator", "locker-e3", "probe"] {
             assert_eq!(both.password("q-0", user), one.password("q-0", user), "{user}");
         }
         assert!(one.supersedes(&both) && !both.supersedes(&one), "other replicas take it");

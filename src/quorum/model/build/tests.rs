@@ -90,7 +90,7 @@ fn a_member_is_selected_by_its_own_name() {
 fn only_readiness_follows_admission() {
     let redis = pod_spec(&build(&plan(json!({})), &auth()).stateful_sets[1]).containers.remove(0);
     let ready = redis.readiness_probe.unwrap().exec.unwrap().command.unwrap();
-    assert!(ready[2].contains("--user readiness") && ready[2].contains("ECHO votes"), "{ready:?}");
+    assert!(ready[2].contains("--user probe") && ready[2].contains("ECHO votes"), "{ready:?}");
     assert!(ready[2].contains("REDISCLI_AUTH=$(cat /etc/redis/readiness) "), "{ready:?}");
     let alive = redis.liveness_probe.unwrap();
     assert!(alive.exec.is_none() && alive.tcp_socket.is_some(), "a fenced or busy member must not be killed");

@@ -156,7 +156,7 @@ async fn a_member_starts_closed_and_votes_only_while_it_is_open() {
     link.admin_session(&process.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
     let state = link.state();
     assert_eq!(state.processes.last().unwrap().users, Users::Open, "observed immediately, before the next probe");
-    assert_eq!(state.observation().unwrap().open_users, ["locker-e1", "billing-e1", "readiness"]);
+    assert_eq!(state.observation().unwrap().open_users, ["locker-e1", "billing-e1", "probe"]);
     assert_eq!(vote(&link, &process.run_id, "k").await, Some(token(1_001)));
     assert_eq!(link.counter(&process.run_id).await, Ok(token(1_001)));
 

@@ -103,7 +103,7 @@ fn a_client_that_only_looks_goes_on_while_the_members_change() {
     published.status =
         Some(serde_json::from_value(json!({"membershipEpoch": 7, "voters": ["blue-0", "blue-1", "blue-2"]})).unwrap());
     let asked = crate::quorum::model::users::voting_users(&published, "blue-0");
-    assert_eq!(asked, ["locker-e7", "b-e7", "look-read", "locker-e8", "readiness"]);
+    assert_eq!(asked, ["locker-e7", "b-e7", "look-read", "locker-e8", "probe"]);
 }
 
 #[test]

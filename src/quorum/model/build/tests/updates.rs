@@ -54,12 +54,12 @@ fn a_change_of_members_creates_objects_and_keeps_templates() {
         assert_eq!(template(plan, 0), template(&before, 0));
         assert!(objects.config.data.unwrap().contains_key(&format!("users-{}.acl", sets - 1)));
     }
-    assert_eq!(open(&learning, "blue-0"), ["locker-e7", "billing-e7", "readiness"]);
-    assert_eq!(open(&learning, "blue-4"), ["locker-e7", "readiness"], "clients do not know of it");
-    assert_eq!(open(&joint, "blue-0"), ["locker-e8", "readiness"], "clients know one list only");
-    assert_eq!(open(&after, "blue-4"), ["locker-e8", "billing-e8", "readiness"]);
+    assert_eq!(open(&learning, "blue-0"), ["locker-e7", "billing-e7", "probe"]);
+    assert_eq!(open(&learning, "blue-4"), ["locker-e7", "probe"], "clients do not know of it");
+    assert_eq!(open(&joint, "blue-0"), ["locker-e8", "probe"], "clients know one list only");
+    assert_eq!(open(&after, "blue-4"), ["locker-e8", "billing-e8", "probe"]);
     let closing: Vec<_> = joint.closing_rules(&auth(), "blue-0", 7).iter().map(|rule| rule.name().to_owned()).collect();
-    assert_eq!(closing, ["locker-e7", "billing-e7", "locker-e8", "billing-e8", "locker-e9", "readiness"]);
+    assert_eq!(closing, ["locker-e7", "billing-e7", "locker-e8", "billing-e8", "locker-e9", "probe"]);
     let former = joint.former_rules(7);
     assert_eq!(former.iter().map(UserRule::name).collect::<Vec<_>>(), ["locker-e7", "billing-e7"]);
     assert!(former.iter().all(UserRule::is_removed), "they are deleted, so that the list of users does not grow");

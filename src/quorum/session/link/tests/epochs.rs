@@ -33,7 +33,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     admin.open(TERM, &learning.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
     admin.open_more(TERM, &[learning.next_locker(&auth, "main-0")]).await.unwrap();
     drop(admin);
-    assert_eq!(open_users(&link), ["locker-e1", "billing-e1", "locker-e2", "readiness"]);
+    assert_eq!(open_users(&link), ["locker-e1", "billing-e1", "locker-e2", "probe"]);
     // An electorate that is made now and used later.
     let lagging = link.voter(1).unwrap();
     assert_eq!(vote_by(lagging.clone(), &run_id, "a").await, Some(token(1_001)));
@@ -48,7 +48,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     assert_eq!(vote_by(lagging, &run_id, "c").await, None, "an old connection no longer votes");
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "c").await, Some(token(1_003)));
     let seen = until(&link, |state| state.observation().is_some_and(|seen| seen.open_users.len() == 2)).await;
-    assert_eq!(seen.observation().unwrap().open_users, ["locker-e2", "readiness"]);
+    assert_eq!(seen.observation().unwrap().open_users, ["locker-e2", "probe"]);
     assert!(seen.fenced_since().is_none(), "it still votes, so no wait begins");
 
     // At the end the counter rises and never falls, and the users of clients of the new list are opened.
@@ -56,7 +56,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
     link.admin_session(&run_id).await.unwrap().restore_counter(token(4_000)).await.unwrap();
     let (ended, _) = plan_with(json!({"membershipEpoch": 2, "voters": all, "members": member_of(2)}));
     link.admin_session(&run_id).await.unwrap().open_more(TERM, &ended.open_rules(&auth, "main-0")).await.unwrap();
-    assert_eq!(open_users(&link), ["locker-e2", "billing-e2", "readiness"]);
+    assert_eq!(open_users(&link), ["locker-e2", "billing-e2", "probe"]);
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "d").await, Some(token(5_001)));
 }
 
@@ -69,7 +69,7 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let (plan, _) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
-    let asked = ["locker-e1".to_owned(), "readiness".to_owned()];
+    let asked = ["locker-e1".to_owned(), "probe".to_owned()];
     let link = linked(&member, &plan, &asked, &auth).await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut admin = link.admin_session(&run_id).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let earlier = UserRule::locker(7, &auth.password("main-0", "locker-e7"));
     admin.open_more(TERM, std::slice::from_ref(&earlier)).await.unwrap();
     drop(admin);
-    assert_eq!(open_users(&link), ["locker-e1", "readiness"], "no other user is read");
+    assert_eq!(open_users(&link), ["locker-e1", "probe"], "no other user is read");
 
     let rules: Vec<UserRule> =
         plan.open_rules(&auth, "main-0").into_iter().filter(|rule| !rule.name().starts_with("billing")).collect();
