@@ -39,7 +39,7 @@ messages! {
     MaxHold => HeldReason::MaxHoldReached,
     /// The holder's container has terminated
     Terminated => HeldReason::HolderGone,
-    /// The holder's container has terminated, and the next container of its pod possibly leads
+    /// The holder's container has terminated, and the next container of its pod possibly takes the lock for its own
     SuccessorLeads => HeldReason::HolderGone,
     /// The holder is possibly gone: {doubt}
     InDoubt { doubt: Doubt } => HeldReason::HolderGone,

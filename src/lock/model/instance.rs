@@ -73,12 +73,12 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
     UnixMillis(ended.map_or(i64::MIN, |ended| ended.as_millisecond()))
 }
 
-/// How long the next container of the leader possibly leads by the status.
+/// How long the next container of the holder's pod possibly works by the status.
 ///
-/// The container of the hold has terminated. A container that began before the grant takes the token for its own. This happens if the operator
+/// The container of the hold has terminated. A container that began before the grant takes the hold for its own. This happens if the operator
 /// granted the lock before it observed that the earlier container had ended. `since` is the time of [`successor_since`], in whole seconds.
 pub fn successor_leads_for(lock: &DistributedLock, since: UnixMillis, api_now: UnixMillis) -> Option<Duration> {
-    lock.spec.election.as_ref()?;
+    lock.holder()?.pod_uid.as_ref()?;
     let acquired_at = UnixMillis::from(lock.status.as_ref()?.acquired_at?);
     let until = lock.ending().map_or_else(|| lock.valid_until(), |ending| ending.until)?;
     let left = UnixMillis::from(until).since(api_now);
@@ -206,22 +206,22 @@ mod tests {
 
     #[test]
     fn a_container_from_before_the_grant_possibly_leads() {
-        let leads_for = |spec: &Value, since: i64, ending: Option<&str>| {
+        let leads_for = |holder: &Value, since: i64, ending: Option<&str>| {
             let end = |until| json!({"since": "2026-01-01T00:00:59.000Z", "reason": "HolderGone", "until": until});
             let lock: DistributedLock = serde_json::from_value(json!({"metadata": {"name": "l", "namespace": "ns"},
-                "spec": spec, "status": {"transitions": 1, "acquiredAt": "2026-01-01T00:00:00.000Z",
-                "validUntil": "2026-01-01T00:01:04.000Z", "holder": {"identity": "a"}, "ending": ending.map(end)}}))
+                "spec": {}, "status": {"transitions": 1, "acquiredAt": "2026-01-01T00:00:00.000Z",
+                "validUntil": "2026-01-01T00:01:04.000Z", "holder": holder, "ending": ending.map(end)}}))
             .unwrap();
             successor_leads_for(&lock, UnixMillis(since), NOW).map(|left| left.as_secs())
         };
-        let election = json!({"election": {"selector": {"matchLabels": {"app": "a"}}}});
+        let in_pod = json!({"identity": "a", "podUID": "u1"});
         let acquired = NOW.0 - 60_000;
-        assert_eq!(leads_for(&election, acquired, None), Some(4));
-        assert_eq!(leads_for(&election, acquired + 1_000, None), None, "it reads the token of an earlier container");
-        assert_eq!(leads_for(&json!({"claim": {"identity": "a"}}), acquired, None), None);
+        assert_eq!(leads_for(&in_pod, acquired, None), Some(4));
+        assert_eq!(leads_for(&in_pod, acquired + 1_000, None), None, "it reads the token of an earlier container");
+        assert_eq!(leads_for(&json!({"identity": "a"}), acquired, None), None, "it has no pod");
         let unpublished = Some("2026-01-01T00:01:06.000Z");
-        assert_eq!(leads_for(&election, acquired, unpublished), Some(6), "the last renewal counts");
-        assert_eq!(leads_for(&election, acquired, Some("2026-01-01T00:00:59.999Z")), None);
+        assert_eq!(leads_for(&in_pod, acquired, unpublished), Some(6), "the last renewal counts");
+        assert_eq!(leads_for(&in_pod, acquired, Some("2026-01-01T00:00:59.999Z")), None);
     }
 
     #[test]
