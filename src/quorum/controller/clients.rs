@@ -264,8 +264,7 @@ mod tests {
         quorum.spec.clients = serde_json::from_value(json!([client])).unwrap();
         quorum.status.as_mut().unwrap().membership_epoch = Some(2);
         let plan = validate(&quorum).unwrap();
-        let open =
-            ["locker-e2", "locker-e3", "billing-e1", "billing-e2", "gone-e2", "gone-e4", "gone-read", "probe"];
+        let open = ["locker-e2", "locker-e3", "billing-e1", "billing-e2", "gone-e2", "gone-e4", "gone-read", "probe"];
         let open = open.map(str::to_owned);
         for (since, expected) in [(2, &["billing-e1", "gone-e2", "gone-read"][..]), (1, &["gone-e2", "gone-read"][..])]
         {
