@@ -53,7 +53,7 @@ mod quorum_reasons;
 mod reasons;
 
 pub use quorum_reasons::{CommonReason, QuorumCondition};
-pub use reasons::{AcceptedReason, HeldReason, LockCondition, Status};
+pub use reasons::{AcceptedReason, HeldReason, KEY_NEVER_EXPIRES, LockCondition, Status};
 
 impl From<bool> for Status {
     fn from(holds: bool) -> Self {
