@@ -28,12 +28,30 @@ func event(kind, object string) string {
 
 var expired = event("ERROR", `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"}`)
 
+// serve is a lock with a hold and a claim, at a server with this handler.
+func serve(t *testing.T, handler http.HandlerFunc) *Lock {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		response.Header().Set("Content-Type", "application/json")
+		handler(response, request)
+	}))
+	t.Cleanup(server.Close)
+	client, err := dynamic.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := holding(t)
+	lock.claims, lock.leases = client.Resource(claimResource).Namespace("shop"), client.Resource(leaseResource).Namespace("shop")
+	lock.identity, lock.made, lock.claim = "me", boottime(), &claim{}
+	lock.claim.Metadata.Name, lock.claim.Metadata.UID = "a", "u"
+	return lock
+}
+
 // served is a lock at a server with one claim in version 5. The server has forgotten that version, and counts heartbeats.
 func served(t *testing.T, ttl time.Duration, status, events string) (*Lock, *atomic.Int32) {
 	t.Helper()
 	beats := &atomic.Int32{}
-	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
-		response.Header().Set("Content-Type", "application/json")
+	lock := serve(t, func(response http.ResponseWriter, request *http.Request) {
 		query := request.URL.Query()
 		switch {
 		case strings.Contains(request.URL.Path, "/leases"):
@@ -52,17 +70,8 @@ func served(t *testing.T, ttl time.Duration, status, events string) (*Lock, *ato
 		default:
 			_, _ = io.WriteString(response, claimAt(5, status))
 		}
-	}))
-	t.Cleanup(server.Close)
-	client, err := dynamic.NewForConfig(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock := holding(t)
-	lock.options.TTL, lock.hold, lock.identity, lock.made = ttl, nil, "me", boottime()
-	lock.claims, lock.leases = client.Resource(claimResource).Namespace("shop"), client.Resource(leaseResource).Namespace("shop")
-	lock.claim = &claim{}
-	lock.claim.Metadata.Name, lock.claim.Metadata.UID = "a", "u"
+	})
+	lock.options.TTL, lock.hold = ttl, nil
 	if err := lock.refresh(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +128,7 @@ func TestAnElectorThatStopsLeavesNoClaim(t *testing.T) {
 	for _, stopsAt := range []string{http.MethodPost, http.MethodGet} {
 		ctx, stop := context.WithCancel(context.Background())
 		var deleted atomic.Int32
-		server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
-			response.Header().Set("Content-Type", "application/json")
+		lock := serve(t, func(response http.ResponseWriter, request *http.Request) {
 			isLease := strings.Contains(request.URL.Path, "/leases")
 			switch {
 			case request.Method == http.MethodDelete:
@@ -130,20 +138,13 @@ func TestAnElectorThatStopsLeavesNoClaim(t *testing.T) {
 				panic(http.ErrAbortHandler) // the elector gets no answer
 			}
 			_, _ = io.WriteString(response, held)
-		}))
-		t.Cleanup(server.Close)
-		client, err := dynamic.NewForConfig(&rest.Config{Host: server.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
-		lock := holding(t)
-		lock.hold, lock.identity, lock.swept = nil, "me", true
-		lock.claims, lock.leases = client.Resource(claimResource).Namespace("shop"), client.Resource(leaseResource).Namespace("shop")
+		})
+		lock.hold = nil
+		var err error
 		if stopsAt == http.MethodPost {
+			lock.claim = nil
 			_, _, err = lock.Get(ctx)
 		} else {
-			lock.claim = &claim{}
-			lock.claim.Metadata.Name, lock.claim.Metadata.UID = "a", "u"
 			err = lock.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaseDurationSeconds: 60})
 		}
 		if err == nil || deleted.Load() != 1 || lock.claim != nil {
