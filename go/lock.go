@@ -102,20 +102,10 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	}
 	// A restarted process must not have the same name, because an elector compares only identities.
 	lock := &Lock{options: options, timing: durations, identity: host + "_" + string(uuid.NewUUID())}
-	config = rest.CopyConfig(config)
-	config.Timeout, config.RateLimiter, config.QPS, config.Burst = 0, nil, 20, 40
-	// With HTTP/1.1 a timeout of a request also closes its connection, so no later request waits on a dead connection.
-	config.NextProtos = []string{"http/1.1"}
-	config.Wrap(lock.clock.observe)
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	lock.claims = client.Resource(claimResource).Namespace(options.Namespace)
-	lock.leases = client.Resource(leaseResource).Namespace(options.Namespace)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if _, err := lock.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(options.Key), Limit: 1}); err != nil {
+	client, err := lock.connect(ctx, config)
+	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
 	}
 	if lock.user, lock.pod, err = identify(ctx, client, config); err != nil {

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 )
 
 // within sets the deadline of a request: while a lock is held, two requests fit into one round of the elector.
@@ -19,6 +22,57 @@ func (l *Lock) within(ctx context.Context) (context.Context, context.CancelFunc)
 		return context.WithTimeout(ctx, l.timing.RenewDeadline/3)
 	}
 	return context.WithTimeout(ctx, patience)
+}
+
+// connect makes the client, and checks that the API server serves claims to this user.
+func (l *Lock) connect(ctx context.Context, config *rest.Config) (dynamic.Interface, error) {
+	config = dynamic.ConfigFor(config)
+	config.Timeout, config.RateLimiter, config.QPS, config.Burst = 0, nil, 20, 40
+	// With HTTP/1.1 a timeout of a request also closes its connection, so no later request waits on a dead connection.
+	config.NextProtos = []string{"http/1.1"}
+	config.Wrap(l.clock.observe)
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	httpClient.Transport = bounded(httpClient.Transport)
+	client, err := dynamic.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	l.claims = client.Resource(claimResource).Namespace(l.options.Namespace)
+	l.leases = client.Resource(leaseResource).Namespace(l.options.Namespace)
+	_, err = l.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(l.options.Key), Limit: 1})
+	return client, err
+}
+
+// bounded ends each request with its context.
+//
+// The transport of client-go runs a credential plugin without a context, so it can return long after the deadline.
+func bounded(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		type answer struct {
+			response *http.Response
+			err      error
+		}
+		answers, ctx := make(chan answer), request.Context()
+		go func() {
+			response, err := next.RoundTrip(request)
+			select {
+			case answers <- answer{response, err}:
+			case <-ctx.Done():
+				if err == nil {
+					_ = response.Body.Close()
+				}
+			}
+		}()
+		select {
+		case it := <-answers:
+			return it.response, it.err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
 }
 
 // refresh reads the claim, and creates it if it does not exist.

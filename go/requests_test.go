@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -151,4 +153,40 @@ func TestAnElectorThatStopsLeavesNoClaim(t *testing.T) {
 			t.Errorf("stopped at a %s: %d deletions, %v", stopsAt, deleted.Load(), err)
 		}
 	}
+}
+
+// client-go runs a credential plugin inside of a request, without its context.
+func TestASlowCredentialPluginDoesNotProlongARequest(t *testing.T) {
+	config := &rest.Config{Host: "http://127.0.0.1:1", ExecProvider: &clientcmdapi.ExecConfig{
+		Command: "sleep", Args: []string{"3"}, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}}
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := New(ctx, config, Options{Namespace: "shop", Key: "reindex"})
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 2*time.Second {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+}
+
+type body struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (b *body) Close() error { close(b.closed); return nil }
+
+func TestALateAnswerIsClosed(t *testing.T) {
+	late := &body{strings.NewReader(""), make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	transport := bounded(roundTripper(func(*http.Request) (*http.Response, error) {
+		cancel()
+		time.Sleep(50 * time.Millisecond)
+		return &http.Response{Body: late}, nil
+	}))
+	request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://a", nil)
+	if _, err := transport.RoundTrip(request); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	<-late.closed
 }
