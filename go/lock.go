@@ -92,6 +92,9 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	if options.Namespace == "" || options.Key == "" {
 		return nil, errors.New("set Namespace and Key of the lock")
 	}
+	if options.Skew < 0 {
+		return nil, fmt.Errorf("the Skew %s is negative: set the largest difference of the clocks", options.Skew)
+	}
 	durations, err := timing(options.TTL, options.Skew)
 	if err != nil {
 		return nil, err

@@ -190,3 +190,10 @@ func TestALateAnswerIsClosed(t *testing.T) {
 	}
 	<-late.closed
 }
+
+func TestANegativeSkewIsRefused(t *testing.T) {
+	_, err := New(context.Background(), &rest.Config{}, Options{Namespace: "shop", Key: "reindex", Skew: -time.Second})
+	if err == nil || !strings.Contains(err.Error(), "Skew -1s") {
+		t.Error(err)
+	}
+}
