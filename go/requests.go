@@ -43,6 +43,12 @@ func (l *Lock) connect(ctx context.Context, config *rest.Config) (dynamic.Interf
 	l.claims = client.Resource(claimResource).Namespace(l.options.Namespace)
 	l.leases = client.Resource(leaseResource).Namespace(l.options.Namespace)
 	_, err = l.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(l.options.Key), Limit: 1})
+	switch {
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("the CustomResourceDefinition %s is missing, so install the operator: %w", claimResource.GroupResource(), err)
+	case apierrors.IsForbidden(err):
+		err = fmt.Errorf("bind the ClusterRole redlock-operator-holder to this user in the namespace of the lock: %w", err)
+	}
 	return client, err
 }
 

@@ -197,3 +197,17 @@ func TestANegativeSkewIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAnErrorOfNewNamesTheRemedy(t *testing.T) {
+	for code, remedy := range map[int]string{
+		http.StatusNotFound:  "CustomResourceDefinition distributedlocks.redlock-operator.io",
+		http.StatusForbidden: "ClusterRole redlock-operator-holder",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) { response.WriteHeader(code) }))
+		t.Cleanup(server.Close)
+		_, err := New(context.Background(), &rest.Config{Host: server.URL}, Options{Namespace: "shop", Key: "reindex"})
+		if err == nil || !strings.Contains(err.Error(), remedy) {
+			t.Errorf("%d: %v", code, err)
+		}
+	}
+}
