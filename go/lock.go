@@ -289,7 +289,8 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 			l.take(l.claim.read(l.identity, l.podUID(), l.nonce()))
 		}
 	}
-	if err := l.beat(ctx); err != nil {
+	// In a term the current validity stays in force, as with a failed reading.
+	if err := l.beat(ctx); err != nil && !l.inTerm {
 		return err
 	}
 	return l.decide(boottime())

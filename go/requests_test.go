@@ -211,3 +211,13 @@ func TestAnErrorOfNewNamesTheRemedy(t *testing.T) {
 		}
 	}
 }
+
+func TestAForbiddenHeartbeatEndsNoTerm(t *testing.T) {
+	for _, inTerm := range []bool{false, true} {
+		lock := serve(t, func(response http.ResponseWriter, _ *http.Request) { response.WriteHeader(http.StatusForbidden) })
+		lock.inTerm = inTerm
+		if err := update(lock, time.Second); (err == nil) != inTerm {
+			t.Errorf("in a term: %t, %v", inTerm, err)
+		}
+	}
+}
