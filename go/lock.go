@@ -282,18 +282,25 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 	if err != nil && l.nonce() != "" {
 		return err // without a heartbeat, so that the lost hold expires
 	}
+	var failed error
 	// If enough of the validity is left, no request is needed. Otherwise, or a tenth of the ttl after the last reading, the claim is read again.
 	if err != nil || left < l.timing.needed()+l.options.TTL/4 || boottime()-l.lastLook > l.options.TTL/10 {
 		// If the API server does not answer, the current validity stays in force.
-		if err := l.refresh(ctx); err == nil {
+		if failed = l.refresh(ctx); failed == nil {
 			l.take(l.claim.read(l.identity, l.podUID(), l.nonce()))
 		}
 	}
-	// In a term the current validity stays in force, as with a failed reading.
-	if err := l.beat(ctx); err != nil && !l.inTerm {
-		return err
+	if err := l.beat(ctx); err != nil {
+		if !l.inTerm {
+			return err
+		}
+		failed = err
 	}
-	return l.decide(boottime())
+	err = l.decide(boottime())
+	if err != nil && failed != nil {
+		return fmt.Errorf("%w: %v", err, failed)
+	}
+	return err
 }
 
 // release releases the lock, unless a renewal has failed. After a failure the elector calls it while code can still run.

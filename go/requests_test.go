@@ -219,5 +219,23 @@ func TestAForbiddenHeartbeatEndsNoTerm(t *testing.T) {
 		if err := update(lock, time.Second); (err == nil) != inTerm {
 			t.Errorf("in a term: %t, %v", inTerm, err)
 		}
+		lock.hold.until = boottime() + lock.timing.RenewDeadline
+		if err := update(lock, time.Second); err == nil || !strings.Contains(err.Error(), "no heartbeat can be sent") {
+			t.Errorf("shortly before the end: %v", err)
+		}
+	}
+}
+
+func TestAMissedRenewalNamesTheErrorOfItsLastRequest(t *testing.T) {
+	lock := serve(t, func(_ http.ResponseWriter, request *http.Request) { <-request.Context().Done() })
+	lock.inTerm, lock.hasBeaten, lock.beaten = true, true, boottime()
+	lock.hold.until = boottime() + lock.timing.RenewDeadline
+	began := time.Now()
+	err := update(lock, lock.timing.RenewDeadline)
+	if err == nil || !strings.Contains(err.Error(), "no renewal") || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < lock.timing.RenewDeadline/3 || took >= lock.timing.RenewDeadline {
+		t.Errorf("after %s", took)
 	}
 }
