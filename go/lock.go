@@ -174,7 +174,12 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if leads {
 		return l.record(l.identity)
 	}
-	return l.wait(ctx)
+	record, raw, err := l.wait(ctx)
+	if apierrors.IsNotFound(err) {
+		// The elector takes such an error for a missing lock, and calls Create.
+		err = errors.New(err.Error())
+	}
+	return record, raw, err
 }
 
 func (l *Lock) record(holder string) (*resourcelock.LeaderElectionRecord, []byte, error) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -237,5 +238,24 @@ func TestAMissedRenewalNamesTheErrorOfItsLastRequest(t *testing.T) {
 	}
 	if took := time.Since(began); took < lock.timing.RenewDeadline/3 || took >= lock.timing.RenewDeadline {
 		t.Errorf("after %s", took)
+	}
+}
+
+// client-go takes such an error for a missing lock, and calls Create.
+func TestAMissingNamespaceIsNoMissingLock(t *testing.T) {
+	for _, failing := range []string{"creation", "watch"} {
+		lock := serve(t, func(response http.ResponseWriter, request *http.Request) {
+			if request.Method == http.MethodPost || request.URL.Query().Get("watch") != "" {
+				response.WriteHeader(http.StatusNotFound)
+			}
+			_, _ = io.WriteString(response, claimAt(5, "{}"))
+		})
+		lock.hold = nil
+		if failing == "creation" {
+			lock.claim = nil
+		}
+		if _, _, err := lock.Get(context.Background()); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "could not find") {
+			t.Errorf("%s: %v", failing, err)
+		}
 	}
 }
