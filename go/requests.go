@@ -211,15 +211,23 @@ func (l *Lock) awaitChange(ctx context.Context) error {
 	}
 	defer events.Stop()
 	changes := events.ResultChan()
+	var paused <-chan time.Time
 	for {
 		select {
 		case <-watching.Done():
 			return ctx.Err()
+		case <-paused:
+			return ctx.Err()
 		case event, open := <-changes:
 			object, ok := event.Object.(*unstructured.Unstructured)
-			if !open || event.Type == watch.Error || !ok {
+			switch {
+			case !open || event.Type == watch.Error || !ok:
 				changes = nil // an ended watch must not shorten the time until the next reading
-			} else if object.GetResourceVersion() != l.claim.Metadata.ResourceVersion {
+			case object.GetResourceVersion() == l.claim.Metadata.ResourceVersion:
+			case event.Type == watch.Added:
+				// The first event can be older than the claim that was read.
+				paused = time.After(l.timing.RetryPeriod)
+			default:
 				return ctx.Err()
 			}
 		}

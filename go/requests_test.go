@@ -259,3 +259,12 @@ func TestAMissingNamespaceIsNoMissingLock(t *testing.T) {
 		}
 	}
 }
+
+func TestAnOlderVersionCausesNoReadingsWithoutAPause(t *testing.T) {
+	lock, _ := served(t, time.Hour, "{}", event("ADDED", claimAt(4, "{}")))
+	began := time.Now()
+	err := lock.awaitChange(context.Background())
+	if pause := time.Since(began); err != nil || pause < lock.timing.RetryPeriod || pause >= rereadAfter {
+		t.Errorf("after %s, %v", pause, err)
+	}
+}
