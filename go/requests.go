@@ -131,7 +131,7 @@ func (l *Lock) sweep(ctx context.Context) error {
 	if l.pod == nil || l.swept {
 		return nil
 	}
-	claims, err := l.ofKey(ctx)
+	claims, err := l.ofKey(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -165,8 +165,10 @@ func (l *Lock) delete(ctx context.Context, claim *claim, ifUnchanged bool) error
 }
 
 // ofKey lists the claims that this package has made on this key.
-func (l *Lock) ofKey(ctx context.Context) ([]*claim, error) {
-	list, err := l.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(l.options.Key)})
+//
+// With version 0 the API server answers from its cache.
+func (l *Lock) ofKey(ctx context.Context, version string) ([]*claim, error) {
+	list, err := l.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(l.options.Key), ResourceVersion: version})
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +187,7 @@ func (l *Lock) ofKey(ctx context.Context) ([]*claim, error) {
 func (l *Lock) leader(ctx context.Context) string {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	claims, err := l.ofKey(ctx)
+	claims, err := l.ofKey(ctx, "0")
 	if err != nil {
 		return ""
 	}

@@ -268,3 +268,19 @@ func TestAnOlderVersionCausesNoReadingsWithoutAPause(t *testing.T) {
 		t.Errorf("after %s, %v", pause, err)
 	}
 }
+
+func TestOnlyTheNameOfTheLeaderIsReadFromACache(t *testing.T) {
+	versions := make(chan string, 2)
+	lock := serve(t, func(response http.ResponseWriter, request *http.Request) {
+		versions <- request.URL.Query().Get("resourceVersion")
+		_, _ = io.WriteString(response, `{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList", "items": []}`)
+	})
+	lock.pod = &pod{"shop", "a-1", "u-1"}
+	lock.leader(context.Background())
+	if err := lock.sweep(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if leader, sweep := <-versions, <-versions; leader != "0" || sweep != "" {
+		t.Errorf("%q for the leader, and %q for former claims", leader, sweep)
+	}
+}
