@@ -29,8 +29,8 @@
 //   - Anything while the process or its machine is stopped or paused. It can act for a moment after it continues.
 //     [Lock.Token] and [TokenFromContext] detect the end at the moment of the call, and no later.
 //   - That writes in progress at the end of the lock do not arrive later.
-//   - Exclusion after a user has set the annotation break-force, or after a majority of the members has lost the lock while
-//     the published validity lasts.
+//   - Exclusion after a user has set the annotation break-force, or has deleted a claim without a pod, or after a majority
+//     of the members has lost the lock while the published validity lasts.
 //
 // The token covers all of these cases. Pass it to the resource, which must refuse a smaller token.
 //
