@@ -284,3 +284,17 @@ func TestOnlyTheNameOfTheLeaderIsReadFromACache(t *testing.T) {
 		t.Errorf("%q for the leader, and %q for former claims", leader, sweep)
 	}
 }
+
+func TestARefusedRenewDeadlineEndsTheWorkOfItsTerm(t *testing.T) {
+	lock := holding(t)
+	if err := update(lock, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	begun, ended := make(chan struct{}), make(chan struct{})
+	go lock.Leading(func(ctx context.Context) { close(begun); <-ctx.Done(); close(ended) })(context.Background())
+	<-begun
+	if err := update(lock, 10*time.Second); err == nil {
+		t.Error("a RenewDeadline of 10s")
+	}
+	<-ended
+}
