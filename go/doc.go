@@ -19,8 +19,8 @@
 //
 // The conditions are that the clocks of the quorum and of the API server differ by less than Options.Skew, and that the
 // machine runs this process. The wall clock of this machine moves no deadline, because the remaining time comes from the
-// Date headers of the API server and a clock that also runs during suspend. [New] refuses a machine whose wall clock is
-// certainly wrong by more than Options.Skew.
+// Date headers of the API server and the boot-time clock, which on Linux also runs during suspend. [New] refuses a machine
+// whose wall clock is certainly wrong by more than Options.Skew.
 //
 // # What is not promised
 //
