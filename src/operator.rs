@@ -43,8 +43,8 @@ use crate::{job, lock, quorum};
 
 /// How long a stopping replica renews locks while no other replica leads.
 ///
-/// It does not release locks.
-const HANDOVER: Duration = Duration::from_secs(10);
+/// It does not release locks. A replica that starts beside it can need this time to read all of them.
+const HANDOVER: Duration = Duration::from_secs(20);
 
 /// Time between two attempts to create the default quorum.
 const DEFAULT_QUORUM_RETRY: Duration = Duration::from_secs(2);

@@ -10,6 +10,7 @@ mod link;
 mod link_list;
 mod placement;
 mod registry;
+mod renewal_limit;
 mod timers;
 mod tokens;
 
@@ -30,6 +31,7 @@ pub(crate) use auth_reader::{auth_of, authorities_of, records_loss};
 pub use clock::ClockGuard;
 pub use link::{AdminSession, LinkState, MemberLink};
 pub use registry::Sessions;
+pub use renewal_limit::MOST_IN_BATCH;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
@@ -43,6 +45,7 @@ use crate::redlock::{FencingToken, Redlock, ValueSigner};
 use crate::runtime::context::Context;
 use crate::time::Clock;
 use link::Shared;
+use renewal_limit::RenewalLimit;
 use timers::Timers;
 use tokens::Tokens;
 
@@ -67,6 +70,7 @@ pub struct QuorumSession {
     credentials: Mutex<BTreeMap<String, Endpoint>>,
     tokens: Tokens,
     timers: Timers,
+    renewal_limit: RenewalLimit,
     /// Makes the links follow the states of the quorum in order, and never an older state.
     placing: Mutex<()>,
     /// Reads the Secrets, and publishes Events. It ends with the session, or by a panic.
@@ -102,6 +106,7 @@ impl QuorumSession {
             credentials: Mutex::default(),
             tokens: Tokens::default(),
             timers: Timers::new(context.clock.clone()),
+            renewal_limit: RenewalLimit::new(quorum.spec.node_timeout.get()),
             placing: Mutex::default(),
             task: OnceLock::new(),
         });
@@ -167,6 +172,11 @@ impl QuorumSession {
     /// The engine with this quorum's settings.
     pub fn redlock(&self) -> Redlock<dyn Clock> {
         Redlock::new(self.context.clock.clone(), effective::settings(&self.quorum()))
+    }
+
+    /// The limit for renewals of this replica.
+    pub const fn renewal_limit(&self) -> &RenewalLimit {
+        &self.renewal_limit
     }
 
     /// Signs lock values. `None` until the auth Secret has been read.

@@ -17,7 +17,7 @@ use crate::lock::model::end::End;
 use crate::lock::model::heartbeat;
 use crate::lock::model::hold::{Hold, RenewalOutcome, Terms};
 use crate::lock::model::orphans;
-use crate::quorum::session::{QuorumSession, Sessions};
+use crate::quorum::session::{MOST_IN_BATCH, QuorumSession, Sessions};
 use crate::redlock::{Drift, Extend, ExtendRequest, Nonce, Occupant, ValueSigner, repair_until};
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, FairQueue};
@@ -32,8 +32,6 @@ const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// Interval of the timer without holds. A new hold wakes it immediately.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The number of holds that one pipeline to each member renews.
-const BATCH: usize = 64;
 /// The number of concurrent pipelines and checks of holders.
 pub const SLOTS: usize = 256;
 
@@ -69,7 +67,7 @@ fn batches(due: Vec<Hold>, is_checked: impl Fn(&Hold) -> bool) -> Vec<Vec<Hold>>
         let at = (lock.namespace.clone(), quorum.uid.clone(), alone);
         together.entry(at).or_default().push(hold);
     }
-    together.values().flat_map(|holds| holds.chunks(BATCH).map(<[Hold]>::to_vec)).collect()
+    together.values().flat_map(|holds| holds.chunks(MOST_IN_BATCH).map(<[Hold]>::to_vec)).collect()
 }
 
 impl Renewal {
@@ -201,10 +199,11 @@ impl Renewal {
     }
 
     async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>) {
-        let now = self.context.clock.boottime();
         let Some((session, signer)) = location::signed(&self.sessions, &quorum) else {
             return batch.iter().for_each(|hold| self.postpone(hold, POSTPONED));
         };
+        let under_way = session.renewal_limit().enter(batch.len()).await;
+        let now = self.context.clock.boottime();
         let requests = batch
             .iter()
             .map(|Hold { terms, .. }| ExtendRequest {
@@ -218,6 +217,7 @@ impl Renewal {
             self.context.metrics.renewal_began(now.since(hold.due), hold.terms.ttl);
         }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
+        drop(under_way);
         let now = self.context.clock.boottime();
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
             self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));

@@ -83,6 +83,7 @@ async fn outlive(bench: &Bench, validity: &'static str, limit: u64) -> anyhow::R
             operators::roll(&bench.cluster).await?;
             operators::all_available(&bench.cluster).await?;
             report(bench, limit, "after a rolling update").await?;
+            check_renewals(bench).await?;
             check_kept(&many)?;
 
             let began = bench.now();
@@ -157,6 +158,22 @@ async fn report(bench: &Bench, limit: u64, when: &str) -> anyhow::Result<()> {
     ensure!(peaks.iter().all(|peak| *peak < (limit - PROGRAM) * 1024), "{when}: the replicas took {peaks:?} KiB");
     let restarts = operators::restarts(&bench.cluster).await?;
     ensure!(restarts.iter().all(|(_, restarts)| *restarts == 0), "{when}: containers were restarted: {restarts:?}");
+    Ok(())
+}
+
+/// Checks that the first renewals of new replicas had a majority, although all of them were due at once.
+async fn check_renewals(bench: &Bench) -> anyhow::Result<()> {
+    for pod in operators::pods(&bench.cluster).await? {
+        let metrics = operators::read(&bench.cluster, &pod.name_any(), "metrics").await?;
+        let renewals = |outcome: &str| {
+            let line = format!("redlock_renewals_total{{outcome=\"{outcome}\"}} ");
+            let number = metrics.lines().find_map(|metric| metric.strip_prefix(&line));
+            number.context("no such metric").and_then(|number| Ok(number.parse::<usize>()?))
+        };
+        let (failed, renewed) = (renewals("no_quorum")?, renewals("renewed")?);
+        println!("         {}: {failed} renewals without a majority, {renewed} with", pod.name_any());
+        ensure!(failed <= count(), "{failed} renewals had no majority");
+    }
     Ok(())
 }
 
