@@ -44,7 +44,7 @@ use crate::{job, lock, quorum};
 /// How long a stopping replica renews locks while no other replica leads.
 ///
 /// It does not release locks. A replica that starts beside it can need this time to read all of them.
-const HANDOVER: Duration = Duration::from_secs(20);
+const HANDOVER: Duration = Duration::from_secs(25);
 
 /// Time between two attempts to create the default quorum.
 const DEFAULT_QUORUM_RETRY: Duration = Duration::from_secs(2);
