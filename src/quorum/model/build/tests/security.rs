@@ -89,7 +89,7 @@ fn tls_is_another_pod_template_and_another_configuration() {
     assert_eq!(secret(TLS_VOLUME).secret_name.as_deref(), Some("blue-tls"));
     assert!(secret(TLS_VOLUME).items.unwrap().iter().all(|item| item.key != "ca.key"));
     let ready = pod.containers[0].readiness_probe.clone().unwrap().exec.unwrap().command.unwrap();
-    assert!(ready[2].contains("redis-cli --tls --insecure --user readiness"), "{ready:?}");
+    assert!(ready[2].contains("redis-cli --tls --insecure --user probe"), "{ready:?}");
 
     let (plain, secure) = (text(&objects.config, "redis.conf"), text(&objects.config, "redis-tls.conf"));
     assert!(plain.contains("\nport 6379\n") && !plain.contains("tls"));
