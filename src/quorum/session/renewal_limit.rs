@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Most renewals that one pipeline to each member has.
 pub const MOST_IN_BATCH: usize = 64;
-/// The number of renewals that a member answers in a millisecond, on a machine that is busy with other work.
+/// The number of renewals that a member answers in a millisecond, on a busy machine.
 const ANSWERED_PER_MILLISECOND: usize = 5;
 
 /// The limit of one quorum at this replica.
