@@ -68,6 +68,8 @@ type Lock struct {
 	beaten                  time.Duration
 	hasBeaten, swept        bool
 	failing, inTerm         bool
+	// The version that ended the last watch. If the next one begins with it, the API server's cache is late.
+	stale string
 	// The error of an elector that would stop too late. Every later call returns it.
 	refused error
 	// The claim of an unanswered creation, which the next attempt repeats with the same name.

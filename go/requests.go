@@ -226,10 +226,11 @@ func (l *Lock) awaitChange(ctx context.Context) error {
 			case !open || event.Type == watch.Error || !ok:
 				changes = nil // an ended watch must not shorten the time until the next reading
 			case object.GetResourceVersion() == l.claim.Metadata.ResourceVersion:
-			case event.Type == watch.Added:
-				// The first event can be older than the claim that was read.
+			case object.GetResourceVersion() == l.stale:
+				// This version also ended the last watch, so it is older than the claim that was read since.
 				paused = time.After(l.timing.RetryPeriod)
 			default:
+				l.stale = object.GetResourceVersion()
 				return ctx.Err()
 			}
 		}
