@@ -46,9 +46,7 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
                 }
             }
             Turn::Change(Change::Deleted(lock) | Change::Vanished(lock)) => {
-                let uid = lock.uid().unwrap_or_default();
-                holds.forget(&uid);
-                holds.observation_times.forget(&uid);
+                holds.forget_deleted(&lock.uid().unwrap_or_default());
             }
         }
     }

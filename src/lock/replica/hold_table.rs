@@ -65,6 +65,12 @@ impl Holds {
         self.table.lock().remove(uid);
     }
 
+    /// Drops the hold of a deleted lock, and the times of its observation.
+    pub fn forget_deleted(&self, uid: &str) {
+        self.forget(uid);
+        self.observation_times.forget(uid);
+    }
+
     /// Drops a lock's hold, unless it is a grant that is still being published.
     pub fn forget_published(&self, uid: &str) {
         let mut table = self.table.lock();

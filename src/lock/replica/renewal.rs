@@ -135,10 +135,8 @@ impl Renewal {
                     }
                 }
                 Some(_) => able.push(hold),
-                None if self.is_deleted(&hold) => {
-                    self.holds.forget(&hold.terms.uid);
-                    self.holds.observation_times.forget(&hold.terms.uid);
-                }
+                // A reader of the watch that falls behind misses the deletion of a lock.
+                None if hold.published && self.lock_of(&hold).is_none() => self.holds.forget_deleted(&hold.terms.uid),
                 None => self.postpone(&hold, POSTPONED),
             }
         }
@@ -147,24 +145,21 @@ impl Renewal {
         }
     }
 
-    /// Whether the cache no longer has the lock of a published hold.
-    ///
-    /// A reader of the watch that falls behind misses the deletions.
-    fn is_deleted(&self, hold: &Hold) -> bool {
-        let lock = self.context.locks.get(&hold.terms.lock);
-        hold.published && lock.is_none_or(|lock| lock.metadata.uid.as_deref() != Some(hold.terms.uid.as_str()))
+    /// The cached lock of a hold.
+    fn lock_of(&self, hold: &Hold) -> Option<Arc<DistributedLock>> {
+        let lock = self.context.locks.get(&hold.terms.lock)?;
+        (lock.metadata.uid.as_deref() == Some(hold.terms.uid.as_str())).then_some(lock)
     }
 
     /// The lock of a hold that is still to be renewed.
     ///
     /// Without the object nothing could end the hold properly, so it runs out.
     fn renewable(&self, hold: &Hold) -> Option<Arc<DistributedLock>> {
-        let lock = self.context.locks.get(&hold.terms.lock)?;
-        let same = lock.metadata.uid.as_deref() == Some(hold.terms.uid.as_str());
+        let lock = self.lock_of(hold)?;
         // The cached status does not have a grant that is still being published.
         let good = || holder::verdict(&self.context, &lock, None).is_renewed();
         let named = || orphans::holder_nonce(&lock) == Some(hold.terms.nonce);
-        (same && (!hold.published || named() && good())).then_some(lock)
+        (!hold.published || named() && good()).then_some(lock)
     }
 
     /// Checks the holder. Returns the hold with the ttl for its renewal, or `None` if the check failed.
