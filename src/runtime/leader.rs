@@ -77,6 +77,8 @@ pub struct Candidacy {
     clock: Arc<dyn Clock>,
     terms: watch::Sender<Option<Term>>,
     leading: Option<Term>,
+    /// The Lease as this leader last wrote it, until a request fails.
+    written: Option<Lease>,
     observation: LeaseObservation,
     reach: Reach,
     memory: Memory,
@@ -110,6 +112,7 @@ impl Candidacy {
             clock,
             terms: watch::Sender::new(None),
             leading: None,
+            written: None,
             observation: LeaseObservation::default(),
             reach: Reach::default(),
             memory: Memory::default(),

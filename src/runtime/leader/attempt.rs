@@ -1,4 +1,4 @@
-//! One read of the Lease, and the write that follows from it.
+//! One attempt to take or to renew the Lease.
 
 use std::time::Duration;
 
@@ -26,15 +26,33 @@ const WISH_AGE: Duration = Duration::from_secs(5);
 impl Candidacy {
     /// Makes one attempt.
     ///
+    /// A leader writes over its last write, and reads the Lease only after an error.
     /// Returns the quorum because of which the leader must release the Lease, if there is one.
     pub(super) async fn attempt(&mut self, replica: &impl ReplicaState) -> kube::Result<Option<String>> {
         let sent = self.clock.boottime();
         if sent < self.paused_until {
             return Ok(None);
         }
+        if let Some(written) = self.written.take().filter(|_| self.leading.is_some()) {
+            match self.attempt_on(Some(written), sent, replica).await {
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
+                done => return done,
+            }
+        }
+        let lease = self.leases.get_opt(&self.name).await?;
+        self.attempt_on(lease, sent, replica).await
+    }
+
+    /// Decides from the current Lease, and writes it.
+    async fn attempt_on(
+        &mut self,
+        lease: Option<Lease>,
+        sent: Boottime,
+        replica: &impl ReplicaState,
+    ) -> kube::Result<Option<String>> {
         let api_now = replica.api_now();
         self.reach.observe(replica.reachability(), sent);
-        let Some(lease) = self.leases.get_opt(&self.name).await? else {
+        let Some(lease) = lease else {
             self.end_term("the lease is gone");
             self.highest = highest_epoch(self.highest, None);
             self.take(None, sent, replica).await?;
@@ -89,7 +107,7 @@ impl Candidacy {
             self.leases.create(&PostParams::default(), &lease).await?
         };
         self.highest = Some(epoch);
-        self.observation.observe(&written, self.clock.boottime());
+        self.keep(written);
         tracing::info!(epoch, "this replica leads");
         self.follows = None;
         let term = Term::new(i64::from(epoch));
@@ -123,9 +141,15 @@ impl Candidacy {
         }
         note_renewal(lease.spec.get_or_insert_default(), api_now);
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
-        self.observation.observe(&written, self.clock.boottime());
+        self.keep(written);
         term.last_until(sent + RENEW_DEADLINE);
         Ok(None)
+    }
+
+    /// Keeps this leader's last write for the next renewal.
+    fn keep(&mut self, written: Lease) {
+        self.observation.observe(&written, self.clock.boottime());
+        self.written = Some(written);
     }
 
     /// A quorum with locks or running members that this replica does not reach.

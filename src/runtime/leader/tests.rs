@@ -64,6 +64,21 @@ async fn a_term_ends_before_the_next_one_despite_slow_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_keeps_its_term_beside_a_slow_api_server() {
+    let (server, _clock, a) = leader(&[]).await;
+    let before = a.term().unwrap();
+    a.way.lock().unwrap().slow_requests = millis(600);
+    sleep(millis(30_000)).await;
+    assert!(!before.over.is_cancelled());
+    // Another client edits the Lease. The next renewal reads it.
+    a.way.lock().unwrap().slow_requests = millis(300);
+    server.edit(|lease| lease.as_mut().unwrap()["metadata"]["labels"] = json!({"team": "a"}));
+    sleep(millis(10_000)).await;
+    assert!(!before.over.is_cancelled());
+    assert_eq!(server.lease()["metadata"]["labels"]["team"], "a");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_taken_and_released_in_between_begins_a_new_term() {
     let (server, _clock, a) = leader(&[]).await;
     for holder in [Value::Null, json!("a")] {

@@ -23,6 +23,8 @@ pub(super) fn millis(millis: u64) -> Duration {
 /// The network between one replica and the API server.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Way {
+    /// The delay of each request, beside one millisecond.
+    pub(super) slow_requests: Duration,
     /// The delay of an answer to a write.
     pub(super) slow_answers: Duration,
     /// No request arrives.
@@ -85,10 +87,11 @@ impl Server {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
-                if way.lock().unwrap().cut {
+                let Way { slow_requests, cut, .. } = *way.lock().unwrap();
+                if cut {
                     std::future::pending::<()>().await;
                 }
-                sleep(millis(1)).await;
+                sleep(millis(1) + slow_requests).await;
                 let (status, answer) = server.answer(&parts.method, &body);
                 if parts.method != Method::GET {
                     let slow = way.lock().unwrap().slow_answers;
