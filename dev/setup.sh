@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages for the local cluster, and builds Kubernetes, CoreDNS and
-# Helm from the Go module registry. It skips everything that exists already, so a second
+# Installs the Debian packages for the local cluster, and builds Kubernetes, etcd, CoreDNS
+# and Helm from the Go module registry. It skips everything that exists already, so a second
 # run takes a second.
 # usage: setup.sh [servers]   with `servers` also the API servers of the oldest Kubernetes that the chart supports, and of the newest
 set -euo pipefail
@@ -9,7 +9,7 @@ set -euo pipefail
 
 PACKAGES=(
   containerd runc containernetworking-plugins nftables iproute2 socat util-linux
-  etcd-server etcd-client openssl ca-certificates
+  openssl ca-certificates
   redis-server redis-tools busybox-static gcc libc6-dev musl-tools # for the images
 )
 
@@ -69,13 +69,14 @@ build_servers() {
 }
 
 build_binaries() {
-  local kubernetes helm coredns flags part
+  local kubernetes etcd helm coredns flags part
   kubernetes=$(module_version k8s.io/kubernetes)
+  etcd=$(module_version go.etcd.io/etcd/server/v3)
   helm=$(module_version helm.sh/helm/v3)
   coredns=$(module_version github.com/coredns/coredns)
   flags=$(version_flags "$kubernetes")
-  go_binary kube "Building Kubernetes $kubernetes (some 5 minutes the first time)" . "$flags"
-  for part in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
+  go_binary kube "Building Kubernetes $kubernetes and etcd $etcd (some 5 minutes the first time)" . "$flags"
+  for part in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     ln -sfn kube "$BIN/$part"
   done
   go_binary coredns "Building CoreDNS $coredns" ./coredns "-X github.com/coredns/coredns/coremain.GitCommit=local"

@@ -1,6 +1,5 @@
-// One program that is all of Kubernetes: the name it is started under says
-// which part it plays, so a symbolic link per part is enough. Linking the parts
-// together takes a fraction of the time and disk that building each would.
+// Command kube contains etcd and all programs of Kubernetes. The name of the symbolic link that starts it selects the program.
+// One program takes a fraction of the time and disk of separate ones.
 package main
 
 import (
@@ -9,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -17,7 +17,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
-	// What the main packages of Kubernetes register besides.
+	// The main packages of Kubernetes register these, too.
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
@@ -41,5 +41,10 @@ func command(name string) *cobra.Command {
 }
 
 func main() {
-	os.Exit(cli.Run(command(filepath.Base(os.Args[0]))))
+	name := filepath.Base(os.Args[0])
+	if name == "etcd" {
+		etcdmain.Main(os.Args)
+		return
+	}
+	os.Exit(cli.Run(command(name)))
 }
