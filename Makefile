@@ -41,10 +41,10 @@ help: ## List the targets
 	@echo "  WRITE=1            bench writes its figures into docs/"
 
 up: deploy ## Start the cluster, build and install the operator
-ifeq ($(CLUSTER),local)
+ifneq ($(KIND)$(filter local,$(CLUSTER)),)
 	@echo
 	@echo 'Ready. To use it from this shell:'
-	@echo '  export KUBECONFIG=$(CURDIR)/.local/kubeconfig'
+	@echo '  export KUBECONFIG=$(CURDIR)/.local/$(if $(KIND),kind/)kubeconfig'
 endif
 
 # Prints Cargo's options for a suite. The script that runs the suite reads them.

@@ -27,7 +27,7 @@ const REFERENCE_HEADER: &str = "\
 <!-- Generated from values.schema.json and values.yaml by `UPDATE=1 cargo test --test generated`: do not edit. -->
 
 Distributed locks and leader election on Kubernetes through Redlock. The project's [README](../../README.md) has the quick start, and
-[docs/installation.md](../../docs/installation.md) tells what an upgrade and an uninstallation do.
+[docs/installation.md](../../docs/installation.md) describes upgrades and uninstallations.
 
 These are the values that are set most often. All values, with their types: [docs/reference/values.md](../../docs/reference/values.md), or
 `helm show values`.

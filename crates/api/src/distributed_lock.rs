@@ -63,8 +63,7 @@ pub struct DistributedLockSpec {
     #[schemars(length(min = 1, max = 200), extend("x-kubernetes-validations" = rules::key()))]
     pub key: Option<String>,
 
-    /// How long the lock lives without a renewal, from 1s to the quorum's `maxTTL`. When a node fails, the next holder gets the lock
-    /// after about this time.
+    /// How long the lock lives without a renewal, from 1s to the quorum's `maxTTL`.
     pub ttl: GoDuration,
 
     /// Time between two renewals, from a tenth to half of `ttl`. Default: a third of `ttl`.

@@ -88,7 +88,7 @@ pub struct AgentArgs {
     /// The RedisQuorum, as `<name>` or `<namespace>/<name>`. Default: the default quorum of the operator. With --lock.
     #[arg(long, value_name = "QUORUM")]
     quorum: Option<String>,
-    /// Names the holder. Default: the own pod, or `<user>@<host>`. With --lock.
+    /// Names the holder. Default: the own pod, or `<user>@<host>/<process ID>`. With --lock.
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
     /// The UID of the pod that the application runs in. Default: the own pod, by its service account token. With --election.

@@ -87,7 +87,7 @@ pub struct LockArgs {
     /// The RedisQuorum, as `<name>` or `<namespace>/<name>`. Default: the default quorum of the operator.
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<String>,
-    /// Names the holder. Default: the own pod, or `<user>@<host>`.
+    /// Names the holder. Default: the own pod, or `<user>@<host>/<process ID>`.
     #[arg(long, value_name = "NAME")]
     pub identity: Option<String>,
     /// The container of the own pod that holds the lock, if the pod has several.
