@@ -136,8 +136,7 @@ pub enum FenceStep {
     },
     /// End a process that cannot be repaired in another way.
     ///
-    /// The first case is a clock step after the admission. Its keys have wrong expiry times, so it must forget them. The second
-    /// case is a script that keeps it busy and cannot be ended. Such a member votes only after a restart.
+    /// `quorum::controller::member_steps` has the cases. Such a member votes only after a restart.
     RestartProcess,
     /// Restore the counter, record the admission, open the users: `quorum::controller::admit`.
     Admit,

@@ -1,4 +1,4 @@
-//! Decides when a deleted quorum can go.
+//! Decides when a deleted quorum, or a single member that leaves, can go.
 //!
 //! Its members must be unable to vote, and their promises must have expired. A user can create a quorum of the same
 //! name immediately, with shorter fences. No step needs a connection to Redis. The same evidence as for a predecessor proves

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 
-use crate::api::conditions::{HeldReason, LockCondition, is_true};
+use crate::api::conditions::{HeldReason, LockCondition};
 use crate::api::{
     Claim, DistributedLock, DistributedLockSpec, GoDuration, JOB_MAX_HOLD_ANNOTATION, JOB_MIN_HOLD_ANNOTATION,
     JOB_ON_WAIT_TIMEOUT_ANNOTATION, JOB_QUORUM_ANNOTATION, JOB_TTL_ANNOTATION, JOB_WAIT_TIMEOUT_ANNOTATION, QuorumRef,
@@ -130,7 +130,7 @@ fn with_claim(job: &Job, lock: &DistributedLock) -> Step {
         };
     }
     let refused = lock.condition(LockCondition::Accepted).filter(|it| it.status == "False");
-    match refused.filter(|_| !is_true(lock.conditions(), LockCondition::Held)) {
+    match refused.filter(|_| !lock.is_held()) {
         Some(refused) => Step::Publish(JobEvent::NotAccepted { claim: name, why: refused.message.clone() }),
         None => Step::Nothing,
     }

@@ -222,7 +222,7 @@ impl QuorumSession {
         tokens::ensure(self, token).await
     }
 
-    /// Raises the floor in the background when the highest token comes near it. Only the leader calls this.
+    /// Raises the floor when the highest token comes near it. Only the leader calls this.
     pub(crate) async fn raise_floor_ahead(&self) -> Result<(), FloorError> {
         match self.tokens.low_water() {
             Some(ahead) => tokens::ensure(self, ahead).await,

@@ -84,12 +84,11 @@ impl ValueSigner {
         LockValue::from_text(format!("{nonce}{}", hex(&tag[..HALF])))
     }
 
-    /// The nonce of the attempt on this lock that has `value` as its value or as its seal.
+    /// Whether an attempt on this lock has `value` as its value or as its seal.
     #[must_use]
-    pub fn attempt(&self, lock_uid: &str, value: &str) -> Option<Nonce> {
-        let (nonce, _) = halves(value)?;
-        let is_ours = self.recognise(lock_uid, value).is_some() || self.recognise_sealed(lock_uid, &nonce, value);
-        is_ours.then_some(nonce)
+    pub fn is_of(&self, lock_uid: &str, value: &str) -> bool {
+        let Some((nonce, _)) = halves(value) else { return false };
+        self.recognise(lock_uid, value).is_some() || self.recognise_sealed(lock_uid, &nonce, value)
     }
 
     /// Whether `value` is the seal of the attempt `nonce` on this lock.

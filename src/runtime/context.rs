@@ -211,7 +211,6 @@ impl Context {
         metrics.record_locks(&locks, self.replica.settings.lock_metrics);
         metrics.record_quorums(&quorums, now);
         metrics.record_waiters(&locks, &quorums, self.default_quorum().as_ref(), now);
-        metrics.record_restarts(&self.pods.all());
         metrics.record_watch("DistributedLock", &self.locks);
         metrics.record_watch("RedisQuorum", &self.quorums);
         metrics.record_watch("Pod", &self.pods);

@@ -1,4 +1,4 @@
-//! One queue for everything that many locks need at once: reconciles, renewals, questions to holders, requests to the API server.
+//! A queue for work that many locks need at once: reconciles, renewals, questions to holders, requests to the API server.
 //!
 //! It has a fixed number of slots. A namespace gets another slot while it uses fewer slots than are free (dynamic thresholds: Choudhury and
 //! Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A single namespace gets half of the slots. So the next namespace finds a free slot

@@ -99,14 +99,10 @@ metrics! {
         add_seconds("acquire_duration", "Time from the first request of an attempt to its decision", seconds(&SHORT));
     claim_wait: Histogram = add_seconds("claim_wait", "Time from the creation of a claim to its first hold", seconds(&LONG));
     hand_over: Histogram = add_seconds("hand_over", "Time without a leader between two holds of an election", seconds(&LONG));
-    hold_duration: Histogram = add_seconds("hold_duration", "Time from the grant of a hold to its end", seconds(&LONG));
     pub renewals: Counts =
         counts("renewals", "Renewals of held locks, by outcome; incomplete means that members lacked the key", "outcome");
-    renewals_late: Counter = add("renewals_late", "Renewals that began more than half a ttl after they were due");
-    renewal_lateness: Histogram =
+    pub renewal_lateness: Histogram =
         add_seconds("renewal_lateness", "Time from the moment at which a renewal was due to its start", seconds(&SHORT));
-    pub publication_lateness: Histogram =
-        add_seconds("publication_lateness", "Time for which a published validity had less than a quarter of the ttl left", seconds(&LONG));
     pub ended: Counts = counts("holds_ended", "Holds that ended, by reason; Expired means that the lock was lost", "reason");
     /// Members of quorums that are gone are taken out.
     pub member_latency: Latencies =
@@ -128,7 +124,6 @@ metrics! {
     member_state: Family<StateLabels, Gauge> = add("member_state", "1 for the state that a member is in");
     fence_remaining: Family<MemberLabels, Gauge> =
         add_seconds("member_fence_remaining", "Time until a fenced member can vote again");
-    member_restarts: Family<MemberLabels, Counter> = add("member_restarts", "Restarts of the containers of a member's pod");
     votes_available: Family<QuorumLabels, Gauge> = add("votes_available", "Members that can vote, by quorum; 0 while the quorum grants no lock");
     votes_needed: Family<QuorumLabels, Gauge> = add("votes_needed", "Votes that a lock needs, by quorum");
     oldest_waiter: Family<QuorumLabels, Gauge> =
@@ -231,21 +226,6 @@ impl Metrics {
             (Some(_), Some(before), _) => observe(&self.hand_over, before.to.as_millis(), acquired),
             (None, None, Some(created)) => observe(&self.claim_wait, created.0.as_millisecond(), acquired),
             _ => {}
-        }
-    }
-
-    /// Records how long the last hold of a lock lasted.
-    pub fn held_until_now(&self, lock: &DistributedLock) {
-        if let Some((from, to)) = lock.past().and_then(|past| Some((past.from?, past.to))) {
-            observe(&self.hold_duration, from.as_millis(), to.as_millis());
-        }
-    }
-
-    /// Records how late a renewal began.
-    pub fn renewal_began(&self, lateness: Duration, ttl: Duration) {
-        self.renewal_lateness.observe(lateness.as_secs_f64());
-        if lateness > ttl / 2 {
-            self.renewals_late.inc();
         }
     }
 

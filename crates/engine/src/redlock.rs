@@ -37,6 +37,6 @@ pub use outcome::{
 pub use reading::{MemberReading, Owner, Reading, reading};
 pub use round_answers::{AnswerSlot, Expiry};
 pub use tally::{Loss, Progress, Tally, Vote};
-pub use token::{FencingToken, TokenOutOfRange, held_at_once, is_set, recovered, restored};
+pub use token::{FencingToken, held_at_once, is_set, recovered, restored};
 pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, repair_until, validity};
 pub use value::{LockValue, Nonce, NotANonce};

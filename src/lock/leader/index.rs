@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::api::DistributedLock;
 use crate::evidence;
-use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, SharedRef, designation, refs};
+use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, SharedRef, refs};
 use crate::lock::model::queue::{Age, age};
 use crate::lock::model::verdict::is_ending;
 use crate::runtime::cache::{Change, Lookup};
@@ -102,7 +102,7 @@ impl Facts {
 fn quorums(lock: &DistributedLock) -> Vec<Designation> {
     let held = lock.holder().and_then(|holder| holder.quorum.as_ref());
     let recorded = held.map(|quorum| Some((quorum.namespace.clone(), quorum.name.clone())));
-    [designation(lock)].into_iter().chain(recorded).collect()
+    [lock.named_quorum()].into_iter().chain(recorded).collect()
 }
 
 impl Index {

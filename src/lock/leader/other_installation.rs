@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
-use crate::lock::model::contention::designation;
 use crate::lock::model::decide::has_finalizer;
 use crate::runtime::context::Context;
 
@@ -15,14 +14,14 @@ pub(super) fn serves_quorum_of(context: &Context, lock: &DistributedLock) -> boo
         Some(recorded) => {
             context.quorums.get(&recorded.reference()).filter(|quorum| HeldQuorum::of(quorum) == *recorded)
         }
-        None => named_quorum(context, lock),
+        None => selected_quorum(context, lock),
     };
     quorum.is_some_and(|quorum| !context.replica.settings.serves(&quorum))
 }
 
 /// The quorum that the specification of a lock selects, if it exists.
-pub(super) fn named_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<RedisQuorum>> {
-    match designation(lock) {
+pub(super) fn selected_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<RedisQuorum>> {
+    match lock.named_quorum() {
         Some((namespace, name)) => context.quorums.named(&namespace, &name),
         None => context.quorums.get(&context.default_quorum()?),
     }

@@ -17,7 +17,7 @@ use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::key::without_slot;
 use crate::lock::model::queue::{self, Place};
 use crate::lock::model::refusal::Refusal;
-use crate::lock::model::status::full_name;
+use crate::quorum::model::lookup::full_name;
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
 use crate::runtime::cache::Change;
@@ -98,7 +98,7 @@ impl Peers {
     ///
     /// Then locks of other namespaces can be on its key.
     pub(super) fn spans_namespaces(&self, lock: &DistributedLock) -> bool {
-        let quorum = other_installation::named_quorum(&self.store.context, lock);
+        let quorum = other_installation::selected_quorum(&self.store.context, lock);
         quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
     }
 

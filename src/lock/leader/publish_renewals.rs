@@ -42,18 +42,15 @@ pub(super) async fn run(leader: &LeaderContext, due: mpsc::UnboundedReceiver<Due
 ///
 /// An error is the pause before the lock is reconciled.
 async fn publish(leader: &LeaderContext, reference: &LockRef, slot: Slot) -> Result<(), Duration> {
-    let LeaderContext { context, store, .. } = leader;
+    let store = &leader.store;
     let Some(lock) = store.get(reference) else { return Ok(()) };
     let step = decide(&observation::observe(leader, &lock, &observation::access(leader, &lock)));
-    let Step::Keep(Rest { status, renewal: Some(renewal), .. }) = step else { return Ok(()) };
+    let Step::Keep(Rest { status, publish_by: Some(_), .. }) = step else { return Ok(()) };
     if !is_mere_renewal(&lock, &status) {
         return Err(Duration::ZERO);
     }
     match store.replace_status_in(slot, &lock, status).await {
-        Ok(_published) => {
-            context.metrics.publication_lateness.observe(renewal.lateness.as_secs_f64());
-            Ok(())
-        }
+        Ok(_published) => Ok(()),
         Err(RequestError::Conflict) => {
             // The watch can have stopped, so this reads the newest version.
             let _newest = store.read(&lock).await;

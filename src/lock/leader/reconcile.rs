@@ -122,9 +122,9 @@ fn hand_over(leader: &LeaderContext, quorum: &ObjectRef<RedisQuorum>, why: &str)
 ///
 /// Its metadata, its Lease, its leader label and its Job follow that status.
 async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) -> Stepped {
-    let lock = match &rest.renewal {
-        Some(renewal) if is_mere_renewal(lock, &rest.status) => {
-            leader.due_renewals.enqueue(lock, renewal.needed_by);
+    let lock = match rest.publish_by {
+        Some(publish_by) if is_mere_renewal(lock, &rest.status) => {
+            leader.due_renewals.enqueue(lock, publish_by);
             lock.clone()
         }
         _ => status::publish(&leader.store, lock, &rest.status).await?,
@@ -237,7 +237,7 @@ mod tests {
                 "status": status}))
             .unwrap();
         let (leader, lock) = (leader(code), Arc::new(lock));
-        let rest = Rest { status: DistributedLockStatus::default(), wake: None, renewal: None };
+        let rest = Rest { status: DistributedLockStatus::default(), wake: None, publish_by: None };
         assert!(leave_free(&leader, &lock, &rest).await.is_err());
         !leader.memory.is_unable("u", leader.members.now())
     }

@@ -133,7 +133,6 @@ async fn free(store: &LockStore, members: &MemberAccess, lock: &DistributedLock,
     let freed = store.replace_status(lock, status).await?;
     members.holds.forget(&lock.uid().unwrap_or_default());
     context.metrics.count(&context.metrics.ended, reason.as_str());
-    context.metrics.held_until_now(&freed);
     if let Some(key) = key {
         key.delete().await;
     }

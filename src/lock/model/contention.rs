@@ -96,13 +96,6 @@ struct Waiting {
     by_age: BTreeMap<Age, SharedRef>,
 }
 
-/// The quorum that a lock names.
-pub fn designation(lock: &DistributedLock) -> Designation {
-    let named = lock.spec.quorum_ref.as_ref()?;
-    let home = || lock.namespace().unwrap_or_default();
-    Some((named.namespace.clone().unwrap_or_else(home), named.name.clone()))
-}
-
 impl Entry {
     /// The entry for this state of a lock.
     pub fn of(lock: &DistributedLock) -> Self {
@@ -113,7 +106,7 @@ impl Entry {
             key: lock.key(),
             group: Arc::new(Group {
                 namespace: lock.namespace().unwrap_or_default(),
-                designation: designation(lock),
+                designation: lock.named_quorum(),
                 slots: slots(lock),
             }),
             turn: (Reverse(lock.spec.priority), age.clone()),

@@ -169,17 +169,8 @@ pub struct Rest {
     pub status: DistributedLockStatus,
     /// Time until the next reconcile.
     pub wake: Option<Duration>,
-    /// Set if the status publishes a renewal.
-    pub renewal: Option<Renewal>,
-}
-
-/// A renewal to publish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Renewal {
-    /// When the published validity becomes too short for its readers, at the latest at its end.
-    pub needed_by: Boottime,
-    /// The time since the published validity fell below a quarter of the ttl.
-    pub lateness: Duration,
+    /// Set if the status publishes a renewal. Then the published validity becomes too short for its readers, at the latest at its end.
+    pub publish_by: Option<Boottime>,
 }
 
 /// Returns the next step for a lock.
@@ -200,7 +191,7 @@ fn accepted(input: &LockInput<'_>) -> Draft {
 }
 
 fn rest(draft: Draft, wake: Option<Duration>) -> Step {
-    Step::Rest(Rest { status: draft.finish(), wake, renewal: None })
+    Step::Rest(Rest { status: draft.finish(), wake, publish_by: None })
 }
 
 /// Whether the policy on Leases finds the lock, if it has a Lease.

@@ -42,7 +42,7 @@ pub fn is_of_any<'a>(
     occupants: &[Occupant],
 ) -> bool {
     let mut uids = locks.filter_map(ResourceExt::uid);
-    uids.any(|uid| stored_values(occupants).any(|value| signer.attempt(&uid, value).is_some()))
+    uids.any(|uid| stored_values(occupants).any(|value| signer.is_of(&uid, value)))
 }
 
 /// The nonce of the hold in the status.

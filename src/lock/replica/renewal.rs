@@ -209,7 +209,7 @@ impl Renewal {
             })
             .collect();
         for hold in &batch {
-            self.context.metrics.renewal_began(now.since(hold.due), hold.terms.ttl);
+            self.context.metrics.renewal_lateness.observe(now.since(hold.due).as_secs_f64());
         }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
         drop(under_way);

@@ -83,7 +83,6 @@ async fn record_admission(observer: &Observer<'_>, snapshot: &MemberSnapshot, co
     let admitted_at = now + publish::until_announced(observer.cluster, snapshot);
     let stamps = Stamps {
         admitted_at: observer.cluster.wall_time(admitted_at, now),
-        operator_epoch: Some(observer.sources.term.epoch),
         // For an external master its own record decides which epochs ended there, and the admission does not.
         epoch: (!external).then_some(observer.plan.lists.epoch),
         ..Stamps::default()

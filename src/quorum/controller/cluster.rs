@@ -104,7 +104,8 @@ impl<'a> Cluster<'a> {
     ///
     /// It writes nothing if the object has changed since.
     ///
-    /// The leader writes a status in three places: here, in [`super::quota`] for quorums without a session, and in the session for the token floor.
+    /// The leader writes a status in four places: here, in [`super::quota`] for quorums without a session, in the session for the token
+    /// floor, and in `operator::unreadable`.
     pub(super) async fn replace(&self, base: &RedisQuorum, change: impl FnOnce(&mut RedisQuorumStatus)) -> Result<()> {
         let mut next = base.clone();
         let status = next.status.get_or_insert_default();

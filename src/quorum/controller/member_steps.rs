@@ -119,9 +119,14 @@ async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result
 
 /// Deletes the pod of a process that must end.
 ///
-/// There are three reasons. First, its clock was stepped, so its keys have wrong expiry times and must be dropped, and the operator's
-/// Redis user cannot shut a process down. Second, a script keeps it busy. Third, no later evidence could prove its end, because
-/// no status of its pod will show its container. The pod is deleted by its UID, which excludes a later pod.
+/// There are four reasons:
+///
+/// - Its clock was stepped, so its keys have wrong expiry times and must be dropped. The operator's Redis user cannot shut it down.
+/// - It refuses every command, because a script runs, or because its memory or its connections are used up.
+/// - No status of its pod will show its container, so no later evidence could prove its end.
+/// - The container runtime lost the process, and the pod stays.
+///
+/// The pod is deleted by its UID, which excludes a later pod.
 ///
 /// Returns the time of the next attempt, if the API server does not delete the pod.
 async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<Option<Monotonic>> {

@@ -1,4 +1,4 @@
-//! Finds the quorum of a lock, checks whether the lock is allowed there, and names its Redis key.
+//! Finds the quorum of a lock, and checks whether the lock is allowed there.
 
 use std::sync::Arc;
 
@@ -42,8 +42,7 @@ pub fn quorum_of(
     namespace: Option<&Namespace>,
 ) -> Result<Arc<RedisQuorum>, LookupError> {
     let home = lock.namespace().unwrap_or_default();
-    let named = lock.spec.quorum_ref.as_ref();
-    let named = named.map(|named| ObjectRef::new(&named.name).within(named.namespace.as_deref().unwrap_or(&home)));
+    let named = lock.named_quorum().map(|(namespace, name)| ObjectRef::new(&name).within(&namespace));
     let is_named = named.is_some();
     let reference = named.or_else(|| default.cloned()).ok_or(LookupError::NoDefault)?;
     let found = find(&reference);

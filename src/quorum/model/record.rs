@@ -59,8 +59,6 @@ pub struct Stamps {
     pub rejoin_at: Option<MilliTime>,
     /// When it was admitted. The earlier time stays if the admission is not new.
     pub admitted_at: Option<MilliTime>,
-    /// The epoch of the leader that admits.
-    pub operator_epoch: Option<i64>,
     /// The membership epoch of its open users. The earlier epoch stays if the admission is not new.
     pub epoch: Option<i64>,
     /// Whether it will join the list, so that its first process is fenced for this reason.
@@ -89,7 +87,6 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
     });
     member.rejoin_at = stamps.rejoin_at;
     member.admitted_at = stamps.admitted_at.or(member.admitted_at).filter(|_| record.admitted);
-    member.operator_epoch = stamps.operator_epoch.or(member.operator_epoch).filter(|_| record.admitted);
     member.message = message(record, &member.name);
 }
 

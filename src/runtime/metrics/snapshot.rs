@@ -1,15 +1,13 @@
 //! Metrics from the caches at the moment of a request.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::{Metrics, member_labels, quorum_labels};
 use crate::api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition, is_false, is_true};
-use crate::api::{DistributedLock, MEMBER_LABEL, MemberState, QUORUM_LABEL, RedisQuorum};
+use crate::api::{DistributedLock, MemberState, RedisQuorum};
 use crate::time::UnixMillis;
 
 impl Metrics {
@@ -27,21 +25,6 @@ impl Metrics {
         match at {
             Some(at) => drop(self.certificate_expiry.get_or_create(&labels).set(at)),
             None => drop(self.certificate_expiry.remove(&labels)),
-        }
-    }
-
-    /// Records the restarts of members from their pods.
-    pub(in crate::runtime) fn record_restarts(&self, pods: &[Arc<Pod>]) {
-        self.member_restarts.clear();
-        for pod in pods {
-            let (Some(quorum), Some(member)) = (pod.labels().get(QUORUM_LABEL), pod.labels().get(MEMBER_LABEL)) else {
-                continue;
-            };
-            let quorum = ObjectRef::new(quorum).within(&pod.namespace().unwrap_or_default());
-            let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-            let restarts: i32 = statuses.map(|container| container.restart_count).sum();
-            let counter = self.member_restarts.get_or_create_owned(&member_labels(&quorum, member));
-            counter.inner().store(u64::try_from(restarts).unwrap_or(0), Ordering::Relaxed);
         }
     }
 
@@ -89,7 +72,7 @@ impl Metrics {
             self.oldest_waiter.get_or_create(&quorum_labels(&ObjectRef::from_obj(&**quorum))).set(0);
         }
         for lock in locks {
-            let named = named_quorum(lock);
+            let named = lock.named_quorum().map(|(namespace, name)| ObjectRef::new(&name).within(&namespace));
             if let (Some(waited), Some(quorum)) = (waits_for(lock, now), named.as_ref().or(default_quorum)) {
                 let oldest = self.oldest_waiter.get_or_create_owned(&quorum_labels(quorum));
                 oldest.set(oldest.get().max(waited));
@@ -137,12 +120,6 @@ const WAITS: [HeldReason; 7] = [
     HeldReason::NotAccepted,
     HeldReason::Pending,
 ];
-
-/// The quorum that a lock names.
-fn named_quorum(lock: &DistributedLock) -> Option<ObjectRef<RedisQuorum>> {
-    let (named, home) = (lock.spec.quorum_ref.as_ref()?, lock.namespace().unwrap_or_default());
-    Some(ObjectRef::new(&named.name).within(named.namespace.as_deref().unwrap_or(&home)))
-}
 
 /// Seconds for which a lock has waited for its quorum.
 ///
@@ -196,17 +173,10 @@ mod tests {
         Arc::new(serde_json::from_value(quorum).unwrap())
     }
 
-    fn member_pod() -> Arc<Pod> {
-        let pod = json!({"metadata": {"name": "main-0-0", "namespace": "locks",
-            "labels": {QUORUM_LABEL: "main", MEMBER_LABEL: "main-0"}}, "status": {"containerStatuses": [{"name": "redis",
-            "image": "x", "imageID": "", "ready": false, "restartCount": 4}]}});
-        Arc::new(serde_json::from_value(pod).unwrap())
-    }
-
     #[test]
     fn locks_and_members_are_counted_as_they_are_now() {
         let metrics = Metrics::default();
-        let (locks, quorums, pods) = (locks(), [quorum()], [member_pod()]);
+        let (locks, quorums) = (locks(), [quorum()]);
         let default_quorum = ObjectRef::new("main").within("locks");
         metrics.certificate_expires(&ObjectRef::new("main").within("locks"), Some(7));
         for expires in [Some(7), None] {
@@ -217,7 +187,6 @@ mod tests {
             metrics.record_locks(&locks, per_lock);
             metrics.record_quorums(&quorums, now);
             metrics.record_waiters(&locks, &quorums, Some(&default_quorum), now);
-            metrics.record_restarts(&pods);
         };
         record(true, false, UnixMillis(1_000));
         let text = metrics.text();
@@ -227,7 +196,6 @@ mod tests {
         assert!(text.contains(&format!("redlock_votes_needed{of_quorum}}} 2")), "{text}");
         assert!(text.contains(&format!("redlock_certificate_expiry_timestamp_seconds{of_quorum}}} 7")), "{text}");
         assert!(!text.contains("quorum=\"gone\""), "{text}");
-        assert!(text.contains(&format!("redlock_member_restarts_total{of_quorum},member=\"main-0\"}} 4")), "{text}");
         assert!(text.contains("redlock_locks_waiting{reason=\"NoQuorum\"} 1"), "its status names a holder: {text}");
         assert!(text.contains("redlock_locks_held 1"), "{text}");
         assert!(text.contains("redlock_locks_waiting{reason=\"Queued\"} 1"), "{text}");

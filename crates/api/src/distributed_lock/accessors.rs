@@ -13,6 +13,14 @@ impl DistributedLock {
         self.status.as_ref()?.holder.as_ref()
     }
 
+    /// Namespace and name of the quorum that the specification names. `None` is the default quorum.
+    #[must_use]
+    pub fn named_quorum(&self) -> Option<(String, String)> {
+        let named = self.spec.quorum_ref.as_ref()?;
+        let home = || self.metadata.namespace.clone().unwrap_or_default();
+        Some((named.namespace.clone().unwrap_or_else(home), named.name.clone()))
+    }
+
     /// Whether the condition Held is true.
     ///
     /// The status of a lost lock names its holder until a majority confirms the end.

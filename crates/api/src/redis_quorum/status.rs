@@ -201,9 +201,6 @@ pub struct MemberStatus {
     /// Since when the member can vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admitted_at: Option<MilliTime>,
-    /// Epoch of the leader of the operator that admitted the member. A leader with a lower epoch cannot open it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operator_epoch: Option<i64>,
     /// Users of earlier membership epochs than this one are closed on the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,

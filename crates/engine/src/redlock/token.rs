@@ -43,25 +43,6 @@ impl fmt::Display for FencingToken {
     }
 }
 
-impl From<FencingToken> for i64 {
-    fn from(token: FencingToken) -> Self {
-        token.0
-    }
-}
-
-impl TryFrom<i64> for FencingToken {
-    type Error = TokenOutOfRange;
-
-    fn try_from(token: i64) -> Result<Self, Self::Error> {
-        Self::new(token).ok_or(TokenOutOfRange(token))
-    }
-}
-
-/// The number is no fencing token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is outside the range of fencing tokens, 0 to 2^53 - 1")]
-pub struct TokenOutOfRange(pub i64);
-
 /// The number to which a process without its counter is restored.
 ///
 /// It is above every token that a majority can have issued.
@@ -235,7 +216,6 @@ mod tests {
             [(0, true), (1, true), ((1 << 53) - 1, true), (1 << 53, false), (-1, false), (i64::MIN, false)]
         {
             assert_eq!(FencingToken::new(number).is_some(), valid, "{number}");
-            assert_eq!(FencingToken::try_from(number).is_ok(), valid, "{number}");
         }
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
         let through_lua = FencingToken::MAX.get() as f64 as i64;

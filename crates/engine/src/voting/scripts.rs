@@ -10,7 +10,7 @@ pub(super) struct Script {
 
 impl Script {
     fn new(code: &'static str) -> Self {
-        Self { code, sha1: sha1_smol::Sha1::from(code).digest().to_string() }
+        Self { code, sha1: digest(code) }
     }
 }
 

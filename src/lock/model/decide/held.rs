@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{HoldInput, LockInput, Renewal, Rest, Step, accepted, has_finalizer, rest};
+use super::{HoldInput, LockInput, Rest, Step, accepted, has_finalizer, rest};
 use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::{End, Phase};
 use crate::lock::model::hold::{HeldFor, Hold, left_of_max_hold, left_of_min_hold};
@@ -109,8 +109,8 @@ fn keep(input: &LockInput<'_>, held: &HoldInput, hold: &Hold) -> Step {
     if let Some(record) = &held.record {
         draft = draft.recorded(record, held.rejoin_delay).still_held(record.key.as_str(), minimum(input.lock, held));
     }
-    let renewal = held.clock.and_then(|clock| publication(input, hold, clock));
-    if let Some(clock) = held.clock.filter(|_| renewal.is_some()) {
+    let publish_by = held.clock.and_then(|clock| publication(input, hold, clock));
+    if let Some(clock) = held.clock.filter(|_| publish_by.is_some()) {
         draft = draft.renewed(hold, clock, input.now);
     }
     let held_for = HeldFor::of(input.lock, held.clock, input.now);
@@ -120,7 +120,7 @@ fn keep(input: &LockInput<'_>, held: &HoldInput, hold: &Hold) -> Step {
     let until_min_hold = left_of_min_hold(input.lock, held_for).filter(|left| !left.is_zero());
     let until_lost = Some(hold.valid_until.since(input.now));
     let wake = [until_lost, until_max_hold, until_min_hold].into_iter().flatten().min();
-    Step::Keep(Rest { status: draft.finish(), wake, renewal })
+    Step::Keep(Rest { status: draft.finish(), wake, publish_by })
 }
 
 /// The end that `minHold` postpones, and its time.
@@ -146,14 +146,14 @@ fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
     is_unanswered && !hold.is_valid(now) || hold.unanswered && left < HAND_OVER_WHEN_LEFT.min(hold.terms.ttl / 3)
 }
 
-/// The renewal to publish, if one is due.
+/// When the published validity becomes too short, if a renewal is due to be published.
 ///
 /// It is due when half of the ttl is left of the published validity, or when less than a quarter would be left at the next renewal. Fewer
 /// writes of this lock leave capacity for the writes of other locks.
 ///
 /// Each renewal of an election with a Lease is due. With `validity: Transitions` no renewal is published. A validity that no round of this
 /// replica earned is never published.
-fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option<Renewal> {
+fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option<Boottime> {
     let runs_out = input.lock.valid_until().map_or(UnixMillis(i64::MIN), UnixMillis::from);
     let (ttl, next) = (hold.terms.ttl, hold.last_majority_at? + hold.terms.renew_interval);
     let left_at = |at: Boottime| runs_out.since(clock.latest(at).ceil());
@@ -168,8 +168,5 @@ fn publication(input: &LockInput<'_>, hold: &Hold, clock: ClockOffset) -> Option
     let enough = (ttl / 4).max(Duration::from_secs(1).min(ttl / 2));
     let is_due = has_lease || left_at(input.now) <= ttl / 2 || left_at(next) <= enough;
     let is_longer_and_due = input.lock.spec.validity == Validity::Published && is_longer && is_due;
-    (is_ahead || is_longer_and_due).then(|| Renewal {
-        needed_by: input.now + left_at(input.now).saturating_sub(spare),
-        lateness: clock.earliest(input.now).floor().plus(ttl / 4).since(runs_out),
-    })
+    (is_ahead || is_longer_and_due).then(|| input.now + left_at(input.now).saturating_sub(spare))
 }

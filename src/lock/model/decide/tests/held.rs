@@ -108,7 +108,7 @@ fn a_release_with_another_token_delays_no_renewal() {
     let late = release("6");
     let step = decide(&held_input(&late, Verdict::Keep, Some(hold(WALL.0 + 1_750, 8_000))));
     // An admission policy can refuse to remove the annotation.
-    assert!(matches!(step, Step::Keep(Rest { renewal: Some(_), .. })), "{step:?}");
+    assert!(matches!(step, Step::Keep(Rest { publish_by: Some(_), .. })), "{step:?}");
     let needed = Correction { stale: Some(RELEASE_ANNOTATION), fields: format!("annotation {RELEASE_ANNOTATION}") };
     assert_eq!(Correction::of(&late), Some(needed));
     assert_eq!(Correction::of(&release("7")), None, "the token is that of this hold");
@@ -117,15 +117,15 @@ fn a_release_with_another_token_delays_no_renewal() {
 /// The queue of writes passes the renewal that is needed first.
 #[test]
 fn a_renewal_of_a_lease_is_needed_at_half_of_the_ttl() {
-    let needed_by = |lock: &DistributedLock| {
+    let publish_by = |lock: &DistributedLock| {
         let step = decide(&held_input(lock, Verdict::Keep, Some(hold(WALL.0 - 100, 8_900))));
-        let Step::Keep(Rest { renewal, .. }) = step else { panic!("{step:?}") };
-        renewal.map(|renewal| renewal.needed_by)
+        let Step::Keep(Rest { publish_by, .. }) = step else { panic!("{step:?}") };
+        publish_by
     };
     let mut elected = held_lock(json!({}));
-    assert_eq!(needed_by(&elected), None, "of 9 s, 7 s are left");
+    assert_eq!(publish_by(&elected), None, "of 9 s, 7 s are left");
     elected.spec.election = Some(with_lease());
-    assert_eq!(needed_by(&elected), Some(NOW + Duration::from_millis(2_500)));
+    assert_eq!(publish_by(&elected), Some(NOW + Duration::from_millis(2_500)));
 }
 
 #[test]

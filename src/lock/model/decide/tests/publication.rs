@@ -48,7 +48,7 @@ fn a_validity_is_published_by_the_earliest_clock_reading() {
     let read = |clock| {
         let held = HoldInput { clock, ..held(Verdict::Keep, Some(hold(WALL.0 + 2_000, 8_900))) };
         let Step::Keep(rest) = decide(&LockInput { held: Some(held), ..input(&lock) }) else { panic!() };
-        (rest.status.valid_until.unwrap().as_millis() - WALL.0, rest.renewal.is_some(), rest.wake.unwrap())
+        (rest.status.valid_until.unwrap().as_millis() - WALL.0, rest.publish_by.is_some(), rest.wake.unwrap())
     };
     let (published, millis) = (7_000, Duration::from_millis);
     assert_eq!(read(None), (published, false, millis(8_900)));
@@ -69,7 +69,7 @@ fn a_better_reading_of_the_clock_is_no_renewal() {
         let mut hold = hold(WALL.0 - 100, u64::try_from(7_000 + better).unwrap());
         hold.terms.renew_interval = Duration::from_millis(4_900);
         let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(hold))) else { panic!() };
-        rest.renewal.is_some()
+        rest.publish_by.is_some()
     };
     assert!(!is_written(450) && is_written(451));
 }
@@ -104,7 +104,7 @@ fn a_change_of_votes_is_written_with_the_next_write() {
     let votes = |renewed_after: i64| {
         let hold = Hold { votes: Some(Votes { yes: 2, of: 3 }), ..hold(WALL.0 + renewed_after, 8_000) };
         let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(hold))) else { panic!() };
-        (rest.status.votes, rest.renewal.is_some())
+        (rest.status.votes, rest.publish_by.is_some())
     };
     assert_eq!(votes(1_749), (Some("3/3".to_owned()), false));
     assert_eq!(votes(1_750), (Some("2/3".to_owned()), true), "votes are published with a renewal that is due");
