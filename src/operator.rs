@@ -265,7 +265,14 @@ async fn heartbeat(context: Context, health: watch::Sender<Health>) {
 /// Waits until another replica leads, for at most [`HANDOVER`]. This replica still renews locks.
 async fn await_successor(client: &Client, args: &OperatorArgs) {
     let taken = async {
-        while !readiness::another_leads(client, args).await {
+        // A Lease that does not change can name a leader that has died.
+        let mut first = None;
+        loop {
+            let lease = readiness::lease_of_another(client, args).await;
+            if lease.is_some() && first.is_some() && lease != first {
+                return;
+            }
+            first = first.or(lease);
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };

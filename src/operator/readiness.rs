@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -39,7 +39,7 @@ pub(super) async fn default_quorum_has_voted(
     let mut first = true;
     while !has_voted(context.quorums.get(default).as_deref(), first) {
         // During an update a replica of the previous version leads. It can have another default quorum, so this replica must not wait for its own.
-        if leadership.borrow().is_none() && another_leads(&context.client, &args).await {
+        if leadership.borrow().is_none() && lease_of_another(&context.client, &args).await.is_some() {
             return;
         }
         first = false;
@@ -55,12 +55,12 @@ fn has_voted(quorum: Option<&RedisQuorum>, first: bool) -> bool {
     })
 }
 
-/// Whether the Lease names another replica. Without an answer of the API server in time, it is false.
-pub(super) async fn another_leads(client: &Client, args: &OperatorArgs) -> bool {
+/// The Lease, if it names another replica. `None` without an answer of the API server in time.
+pub(super) async fn lease_of_another(client: &Client, args: &OperatorArgs) -> Option<LeaseSpec> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
-    let lease = within(REQUEST_TIMEOUT, leases.get_opt(&args.lease)).await.ok().flatten();
-    let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity);
-    holder.is_some_and(|holder| !holder.is_empty() && holder != args.pod_name)
+    let lease = within(REQUEST_TIMEOUT, leases.get_opt(&args.lease)).await.ok()??.spec?;
+    let is_another = |holder: &String| !holder.is_empty() && *holder != args.pod_name;
+    lease.holder_identity.as_ref().is_some_and(is_another).then_some(lease)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The caches of the operator. Each reader gives the same answer for a whole object and for its cached part.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use clap::Parser as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -37,6 +39,29 @@ async fn metrics_have_the_watch_of_each_kind() {
     let text = Operator::new(line.args, api(), api(), machine).context.metrics_text(false);
     for kind in ["DistributedLock", "RedisQuorum", "Pod", "Node", "Namespace", "Job"] {
         assert!(text.contains(&format!("redlock_watch_errors_total{{kind=\"{kind}\"}}")), "{kind}: {text}");
+    }
+}
+
+/// An API server whose Lease names another replica. Each read finds a renewal, if that replica lives.
+fn leases(lives: bool) -> Client {
+    let reads = AtomicU32::new(0);
+    fake_api::client(move |_request| {
+        let second = if lives { reads.fetch_add(1, Ordering::Relaxed) % 60 } else { 0 };
+        (
+            200,
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "redlock-operator"},
+            "spec": {"holderIdentity": "b", "renewTime": format!("2026-01-01T00:00:{second:02}.000000Z")}}),
+        )
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopping_replica_trusts_no_lease_of_a_dead_leader() {
+    let line = Line::parse_from(["redlock", "--pod-name", "a"]);
+    for (lives, seconds) in [(true, 0), (false, 25)] {
+        let begun = tokio::time::Instant::now();
+        super::await_successor(&leases(lives), &line.args).await;
+        assert_eq!(begun.elapsed().as_secs(), seconds, "lives: {lives}");
     }
 }
 
