@@ -1,6 +1,6 @@
 //! The clocks of the members as this replica reads them: which votes count, and whose clock was stepped (rule 9).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +20,8 @@ struct State {
     watched: BTreeMap<MemberName, Watched>,
     own: Option<OwnClocks>,
     together: Option<(Step, Boottime)>,
+    /// Members whose links have ended. A reading that was under way then is dropped.
+    former: BTreeSet<MemberName>,
 }
 
 /// The clock of the current process of a member.
@@ -37,7 +39,14 @@ struct Watched {
 impl ClockGuard {
     /// The clocks of a quorum with this number of members.
     pub const fn new(members: usize, rule: Rule) -> Self {
-        Self(Mutex::new(State { members, rule, watched: BTreeMap::new(), own: None, together: None }))
+        Self(Mutex::new(State {
+            members,
+            rule,
+            watched: BTreeMap::new(),
+            own: None,
+            together: None,
+            former: BTreeSet::new(),
+        }))
     }
 
     /// Sets the number of members, and the rule by which clocks are judged.
@@ -49,6 +58,18 @@ impl ClockGuard {
     /// Drops the readings of a member's clock.
     pub fn forget(&self, member: &MemberName) {
         self.0.lock().watched.remove(member);
+    }
+
+    /// Drops the readings of a member whose link has ended, until a link with its name begins.
+    pub fn end(&self, member: &MemberName) {
+        let mut state = self.0.lock();
+        state.watched.remove(member);
+        state.former.insert(member.clone());
+    }
+
+    /// A link of a member with this name begins.
+    pub fn begin(&self, member: &MemberName) {
+        self.0.lock().former.remove(member);
     }
 
     /// Records a regular reading of a member's clock, and of this replica's clocks.
@@ -63,6 +84,9 @@ impl ClockGuard {
         own: OwnClocks,
     ) -> bool {
         let mut state = self.0.lock();
+        if state.former.contains(member) {
+            return false;
+        }
         let suspended = state.own.is_some_and(|before| own.were_suspended_since(before));
         state.own = Some(own);
         if suspended {

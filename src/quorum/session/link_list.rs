@@ -23,8 +23,9 @@ pub(super) fn follow(
     *links = next.collect();
     for link in &former {
         link.end();
-        shared.clocks.forget(link.name());
+        shared.clocks.end(link.name());
     }
+    links.iter().for_each(|link| shared.clocks.begin(link.name()));
     former
 }
 

@@ -48,6 +48,19 @@ impl Observer {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reading_after_the_end_of_a_link_is_dropped() {
+    let observer = Observer::new(3);
+    let (member, read) = ("m1".into(), || observer.guard.report(Boottime::new(Duration::from_secs(10))).read);
+    observer.reads(1_000, &[0, 0, 0], Users::Open);
+    observer.guard.end(&member);
+    observer.reads(2_000, &[0, 0, 0], Users::Open);
+    assert_eq!(read(), 2);
+    observer.guard.begin(&member);
+    observer.reads(3_000, &[0, 0, 0], Users::Open);
+    assert_eq!(read(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_vote_after_a_step_does_not_count_before_any_probe() {
     let observer = Observer::new(3);
     assert!(observer.steady("m0", 500, MINUTE), "nothing is known of it");
