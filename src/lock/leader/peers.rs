@@ -17,7 +17,7 @@ use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::key::without_slot;
 use crate::lock::model::queue::{self, Place};
 use crate::lock::model::refusal::Refusal;
-use crate::quorum::model::lookup::full_name;
+use crate::lock::model::status::full_name;
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
 use crate::runtime::cache::Change;
@@ -153,11 +153,13 @@ impl Peers {
         let others = in_pages(|skip| self.index.read(|keys| page(keys.before(lock, spans), skip)));
         let others = others.filter_map(|other| self.store.get(&other));
         let others = others.filter(|other| queue::is_queued(other) && !is_refused(other));
-        // A lock that could not make an attempt now blocks no other.
-        let now = self.store.context.clock.boottime();
-        let is_able = |other: &DistributedLock| !self.memory.is_unable(&other.uid().unwrap_or_default(), now);
-        let others = others.filter(|other| is_able(other) && self.is_on(access, other));
+        let others = others.filter(|other| self.is_able(other) && self.is_on(access, other));
         others.take(queue::predecessors_needed(lock)).collect()
+    }
+
+    /// Whether a lock could make an attempt now. Otherwise it blocks no other.
+    fn is_able(&self, lock: &DistributedLock) -> bool {
+        !self.memory.is_unable(&lock.uid().unwrap_or_default(), self.store.context.clock.boottime())
     }
 
     /// The other locks on the key that can have left a value or a seal there.
@@ -176,8 +178,8 @@ impl Peers {
         let spans = access.spans_namespaces;
         let oldest = in_pages(|skip| self.index.read(|keys| page(keys.oldest(lock, spans), skip)));
         let mut oldest = oldest.filter_map(|other| self.store.get(&other));
-        let oldest = oldest
-            .find(|other| queue::is_queued(other) && contention::decides_slots(other) && self.is_on(access, other));
+        let decides = |other: &DistributedLock| queue::is_queued(other) && contention::decides_slots(other);
+        let oldest = oldest.find(|other| decides(other) && self.is_able(other) && self.is_on(access, other));
         if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(conflict);
         }
@@ -212,7 +214,19 @@ fn has(record: &HoldRecord, quorum: &HeldQuorum, key: &LockKey) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::lock::leader::due_renewals::DueRenewals;
+    use crate::lock::leader::leader_context::LeaderContext;
+    use crate::lock::leader::member_access::MemberAccess;
+    use crate::lock::model::decide::WaitReason;
+    use crate::lock::model::held_message::HeldMessage;
+    use crate::quorum::session::Sessions;
+    use crate::runtime::cache::Cache;
+    use crate::runtime::fake_api;
+    use crate::runtime::leader::Term;
+    use crate::runtime::settings::Settings;
 
     #[test]
     fn a_queue_is_read_in_parts_until_its_end() {
@@ -220,6 +234,35 @@ mod tests {
         let pages = |skip: usize| page(locks.iter(), skip);
         assert_eq!(in_pages(pages).collect::<Vec<_>>(), locks);
         assert_eq!(in_pages(pages).take(3).collect::<Vec<_>>(), locks[..3]);
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_cannot_hold_its_key_decides_no_number_of_slots() {
+        let lock = |name: &str, second: u8, slots: Value| -> DistributedLock {
+            let mut lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")},
+                "spec": {"key": "k", "claim": {"identity": name}, "quorumRef": {"name": "q"}}});
+            lock["spec"].as_object_mut().unwrap().extend(slots.as_object().unwrap().clone());
+            serde_json::from_value(lock).unwrap()
+        };
+        let quorum = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+            "metadata": {"name": "q", "namespace": "ns", "uid": "q"}, "spec": {}, "status": {"maxTTLInForce": "30s"}});
+        let mut context = fake_api::context(Settings::default(), |_request| (404, json!({})));
+        context.locks = Cache::filled(vec![lock("old", 1, json!({"slots": 2})), lock("young", 2, json!({}))]);
+        context.quorums = Cache::filled(vec![serde_json::from_value(quorum).unwrap()]);
+        let (sessions, _follow) = Sessions::start(context.clone());
+        let members = MemberAccess { context: context.clone(), sessions, holds: Arc::default() };
+        let leader = LeaderContext::new(context.clone(), members, Term::new(1), DueRenewals::new().0);
+        for lock in context.locks.all() {
+            leader.peers.lock_changed(&Change::Applied(lock));
+        }
+        let of = |name: &str| context.locks.get(&LockRef::new(name).within("ns")).unwrap();
+        let (old, young) = (of("old"), of("young"));
+        let access = access::of(&context, &young).unwrap();
+        assert!(matches!(leader.peers.place(&young, &access), Err(Refusal::OlderWithOtherSlots { .. })));
+        let no_pod = HeldMessage::NoCandidate { why: "its pod does not exist".to_owned() };
+        leader.postpone(&old, WaitReason { message: no_pod, retry_after: None });
+        assert!(leader.peers.place(&young, &access).is_ok());
     }
 
     #[test]
