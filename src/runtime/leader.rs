@@ -42,6 +42,10 @@ const LEASE_DURATION: Duration = Duration::from_secs(4);
 const RENEW_DEADLINE: Duration = Duration::from_secs(3);
 /// Time between two renewals.
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
+/// The pause of a leader after an attempt that failed.
+///
+/// With a pause of one period the term would end after one attempt without an answer.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 /// Time between two reads of a Lease that another replica holds.
 const RETRY_PERIOD: Duration = Duration::from_millis(500);
 /// How long a replica does not take the Lease after a hand-over, so that another replica can take it.
@@ -132,9 +136,9 @@ impl Candidacy {
     pub async fn run(mut self, shutdown: CancellationToken, replica: impl ReplicaState) {
         loop {
             self.end_if_overdue();
-            self.attempt_in_time(&replica).await;
+            let is_answered = self.attempt_in_time(&replica).await;
             self.end_if_overdue();
-            let woken = self.pause(&shutdown, replica.api_now()).await;
+            let woken = self.pause(&shutdown, replica.api_now(), is_answered).await;
             // This comes first, because the process can have been stopped for a long time.
             self.end_if_overdue();
             match woken {
@@ -149,8 +153,8 @@ impl Candidacy {
         }
     }
 
-    /// Makes one attempt, which does not last longer than the term.
-    async fn attempt_in_time(&mut self, replica: &impl ReplicaState) {
+    /// Makes one attempt, which does not last longer than the term. Returns false after an error.
+    async fn attempt_in_time(&mut self, replica: &impl ReplicaState) -> bool {
         let limit = self.left().map_or(ATTEMPT_TIMEOUT, |left| left.min(ATTEMPT_TIMEOUT));
         match timeout(limit, self.attempt(replica)).await {
             Ok(Ok(None)) => {}
@@ -161,12 +165,19 @@ impl Candidacy {
                 self.end_term("it does not reach a quorum");
                 self.release_lease(Some(self.memory.next(now, replica.api_now()))).await;
             }
-            Ok(Err(error)) => tracing::debug!(%error, "lease request failed"),
-            Err(_elapsed) => tracing::debug!("no answer from the API server about the lease"),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "lease request failed");
+                return false;
+            }
+            Err(_elapsed) => {
+                tracing::debug!("no answer from the API server about the lease");
+                return false;
+            }
         }
+        true
     }
 
-    async fn pause(&self, shutdown: &CancellationToken, api_now: UnixMillis) -> Woken {
+    async fn pause(&self, shutdown: &CancellationToken, api_now: UnixMillis, is_answered: bool) -> Woken {
         let Some(term) = &self.leading else {
             return tokio::select! {
                 () = shutdown.cancelled() => Woken::Shutdown,
@@ -174,12 +185,13 @@ impl Candidacy {
             };
         };
         let now = self.clock.boottime();
+        let period = if is_answered { until_next(RENEW_PERIOD, api_now) } else { PAUSE_AFTER_ERROR };
         let may_rise = self.raised.is_none_or(|raised| now.since(raised) >= RAISE_PERIOD);
         tokio::select! {
             () = shutdown.cancelled() => Woken::Shutdown,
             epoch = term.outdated_by(), if may_rise => Woken::Outdated(epoch),
             () = term.wished() => Woken::ByTime,
-            () = sleep(until_next(RENEW_PERIOD, api_now).min(term.until().since(now))) => Woken::ByTime,
+            () = sleep(period.min(term.until().since(now))) => Woken::ByTime,
         }
     }
 
