@@ -20,9 +20,9 @@ use crate::lock::model::events::LockEvent;
 use crate::lock::model::grant_writes::{Next, Writes};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold::{Hold, Terms};
-use crate::lock::model::status::Draft;
-use crate::quorum::model::lookup::full_name;
+use crate::lock::model::status::{Draft, full_name};
 use crate::lock::replica::access::Access;
+use crate::lock::replica::adopt;
 use crate::lock::replica::hold_table::Holds;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{Grant, LockKey, LockValue, Nonce, Votes};
@@ -117,6 +117,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
     }
     match published {
         Published::Named(held) => {
+            members.holds.written(&uid, &attempt.nonce, adopt::version(&held));
             memory.resume(&uid);
             announce(store, &held, attempt);
             leader.peers.request_reconcile_of_others(&held);

@@ -85,6 +85,8 @@ pub struct Hold {
     ///
     /// Before that, other replicas possibly have not adopted the hold.
     pub published: bool,
+    /// The version of the object with which this leader's status write named the hold. `None` before the API server confirmed it.
+    pub(in crate::lock) written: Option<u64>,
     pub(in crate::lock) due: Boottime,
     /// When the next check of the holder is due, according to the check before the round that is under way.
     pub(in crate::lock) check_by: Option<Boottime>,
@@ -101,6 +103,11 @@ pub(in crate::lock) fn described(failures: &[(MemberName, MemberFailure)]) -> St
 }
 
 impl Hold {
+    /// Whether a status in the API server names the hold.
+    pub fn is_written(&self) -> bool {
+        self.published || self.written.is_some()
+    }
+
     /// A hold that is valid until `valid_until`, and is renewed next at `due`.
     pub fn new(terms: Terms, valid_until: Boottime, due: Boottime) -> Self {
         Self {
@@ -116,6 +123,7 @@ impl Hold {
             heartbeat: None,
             unhealthy: None,
             published: false,
+            written: None,
             due,
             check_by: None,
             under_way: false,

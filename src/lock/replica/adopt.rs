@@ -77,10 +77,15 @@ fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distribute
     let uid = lock.uid().unwrap_or_default();
     match hold_of(context, sessions, lock) {
         Ok(Some(hold)) => holds.adopt(hold, true),
-        Ok(None) => holds.forget_published(&uid),
+        Ok(None) => holds.forget_ended(&uid, version(lock)),
         Err(NotYet) => return false,
     }
     true
+}
+
+/// The version of an object. The API server defines versions as rising numbers.
+pub fn version(lock: &DistributedLock) -> Option<u64> {
+    lock.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 /// This replica cannot renew a published hold yet. Its record, its session or the settings in force are missing.
@@ -91,7 +96,9 @@ struct NotYet;
 /// Only the watch proves that a hold is gone, since `lock` can be older than the watch.
 pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) {
     if let Ok(Some(hold)) = hold_of(context, sessions, lock) {
+        let Terms { uid, nonce, .. } = hold.terms.clone();
         holds.adopt(hold, false);
+        holds.written(&uid, &nonce, version(lock));
     }
 }
 

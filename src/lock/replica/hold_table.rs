@@ -71,19 +71,31 @@ impl Holds {
         self.observation_times.forget(uid);
     }
 
-    /// Drops a lock's hold, unless it is a grant that is still being published.
-    pub fn forget_published(&self, uid: &str) {
+    /// Records that the API server confirmed the status write of this hold, with this version of the object.
+    ///
+    /// The watch can report that version much later, for example after an outage of the API server.
+    pub fn written(&self, uid: &str, nonce: &Nonce, version: Option<u64>) {
+        if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.written = version;
+        }
+    }
+
+    /// Drops a lock's hold, because this version of the object names no hold.
+    ///
+    /// A version from before the hold does not end it.
+    pub fn forget_ended(&self, uid: &str, version: Option<u64>) {
         let mut table = self.table.lock();
-        if table.get(uid).is_some_and(|hold| hold.published) {
+        let is_newer = |hold: &Hold| hold.written.is_some_and(|written| version > Some(written));
+        if table.get(uid).is_some_and(|hold| hold.published || is_newer(hold)) {
             table.remove(uid);
         }
     }
 
-    /// Drops grants that are not published, when this replica stops leading.
+    /// Drops grants whose status write is not confirmed, when this replica stops leading.
     ///
     /// Their keys expire, and the next leader recognises them as orphans.
-    pub fn forget_unpublished(&self) {
-        self.table.lock().retain(|_, hold| hold.published);
+    pub fn forget_unwritten(&self) {
+        self.table.lock().retain(|_, hold| hold.is_written());
     }
 
     /// The state of the hold with this nonce. An earlier hold of the same lock proves nothing about it.

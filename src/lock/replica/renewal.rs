@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::watch;
+use tokio::sync::{SemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::hold_table::Holds;
@@ -17,10 +17,10 @@ use crate::lock::model::end::End;
 use crate::lock::model::heartbeat;
 use crate::lock::model::hold::{Hold, RenewalOutcome, Terms};
 use crate::lock::model::orphans;
-use crate::quorum::session::{MOST_IN_BATCH, QuorumSession, Sessions};
+use crate::quorum::session::{MOST_IN_BATCH, QuorumSession, RenewalLimit, Sessions};
 use crate::redlock::{Drift, Extend, ExtendRequest, Nonce, Occupant, ValueSigner, repair_until};
 use crate::runtime::context::Context;
-use crate::runtime::fair_queue::{Class, FairQueue};
+use crate::runtime::fair_queue::{Class, FairQueue, Slot};
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
@@ -68,6 +68,23 @@ fn batches(due: Vec<Hold>, is_checked: impl Fn(&Hold) -> bool) -> Vec<Vec<Hold>>
         together.entry(at).or_default().push(hold);
     }
     together.values().flat_map(|holds| holds.chunks(MOST_IN_BATCH).map(<[Hold]>::to_vec)).collect()
+}
+
+/// Waits until a batch can be sent, and then for a slot.
+///
+/// A batch that waits for slow members has no slot, so it delays no renewal on another quorum.
+async fn take_turn<'a>(
+    limit: Option<&'a RenewalLimit>,
+    batch: usize,
+    queue: &FairQueue,
+    namespace: &str,
+    class: Class,
+) -> (Option<SemaphorePermit<'a>>, Slot) {
+    let permit = match limit {
+        Some(limit) => limit.enter(batch).await,
+        None => None,
+    };
+    (permit, queue.enter(namespace, class).await)
 }
 
 impl Renewal {
@@ -119,7 +136,10 @@ impl Renewal {
     async fn renew_in_turn(&self, holds: Vec<Hold>) {
         let Some(first) = holds.iter().min_by_key(|hold| hold.valid_until) else { return };
         let (quorum, namespace) = (first.terms.quorum.clone(), first.terms.lock.namespace.clone().unwrap_or_default());
-        let _slot = self.queue.enter(&namespace, Class::Renewal(first.valid_until)).await;
+        let session = location::session(&self.sessions, &quorum);
+        let limit = session.as_ref().map(|session| session.renewal_limit());
+        let class = Class::Renewal(first.valid_until);
+        let _turn = take_turn(limit, holds.len(), &self.queue, &namespace, class).await;
         // Only holds with a slot allocate this future.
         Box::pin(self.renew_now(quorum, holds)).await;
     }
@@ -156,10 +176,12 @@ impl Renewal {
     /// Without the object nothing could end the hold properly, so it runs out.
     fn renewable(&self, hold: &Hold) -> Option<Arc<DistributedLock>> {
         let lock = self.lock_of(hold)?;
-        // The cached status does not have a grant that is still being published.
-        let good = || holder::verdict(&self.context, &lock, None).is_renewed();
-        let named = || orphans::holder_nonce(&lock) == Some(hold.terms.nonce);
-        (!hold.published || named() && good()).then_some(lock)
+        if !hold.published {
+            // The cached status does not have this grant yet. Without its status write, only the leader renews it.
+            return (hold.is_written() || self.leadership.borrow().is_some()).then_some(lock);
+        }
+        let named = orphans::holder_nonce(&lock) == Some(hold.terms.nonce);
+        (named && holder::verdict(&self.context, &lock, None).is_renewed()).then_some(lock)
     }
 
     /// Checks the holder. Returns the hold with the ttl for its renewal, or `None` if the check failed.
@@ -197,7 +219,6 @@ impl Renewal {
         let Some((session, signer)) = location::signed(&self.sessions, &quorum) else {
             return batch.iter().for_each(|hold| self.postpone(hold, POSTPONED));
         };
-        let under_way = session.renewal_limit().enter(batch.len()).await;
         let now = self.context.clock.boottime();
         let requests = batch
             .iter()
@@ -212,7 +233,6 @@ impl Renewal {
             self.context.metrics.renewal_lateness.observe(now.since(hold.due).as_secs_f64());
         }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
-        drop(under_way);
         let now = self.context.clock.boottime();
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
             self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));

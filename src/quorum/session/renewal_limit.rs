@@ -17,7 +17,7 @@ pub struct RenewalLimit(Semaphore);
 
 impl RenewalLimit {
     /// The limit for members that answer within `node_timeout`.
-    pub(super) fn new(node_timeout: Duration) -> Self {
+    pub fn new(node_timeout: Duration) -> Self {
         let milliseconds = usize::try_from(node_timeout.as_millis()).unwrap_or(usize::MAX);
         let most = milliseconds.saturating_mul(ANSWERED_PER_MILLISECOND).clamp(MOST_IN_BATCH, Semaphore::MAX_PERMITS);
         Self(Semaphore::new(most))

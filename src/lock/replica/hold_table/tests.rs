@@ -185,9 +185,21 @@ fn a_hold_that_a_majority_refused_is_not_adopted_again() {
 fn a_grant_being_published_survives_a_cache_that_lags() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
-    holds.forget_published("uid");
+    holds.forget_ended("uid", Some(8));
     assert!(holds.get("uid", &nonce(1)).is_some());
-    holds.forget_unpublished();
+    holds.forget_unwritten();
+    assert!(holds.get("uid", &nonce(1)).is_none());
+}
+
+#[test]
+fn a_written_grant_outlives_the_term_until_a_newer_version_ends_it() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), false);
+    holds.written("uid", &nonce(1), Some(9));
+    holds.forget_unwritten();
+    holds.forget_ended("uid", Some(8));
+    assert!(holds.get("uid", &nonce(1)).is_some(), "the watch reports a version from before the grant");
+    holds.forget_ended("uid", Some(10));
     assert!(holds.get("uid", &nonce(1)).is_none());
 }
 

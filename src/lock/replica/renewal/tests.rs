@@ -1,8 +1,10 @@
+use futures::FutureExt;
 use kube::runtime::reflector::ObjectRef;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::redlock::LockKey;
+use crate::runtime::cache::Cache;
 use crate::runtime::fake_api;
 use crate::runtime::settings::Settings;
 use crate::time::Boottime;
@@ -67,12 +69,41 @@ fn a_hold_whose_holder_is_checked_is_renewed_alone() {
     assert_eq!(in_batches(&due, |hold| hold.terms.uid == "b"), [vec!["a", "c"], vec!["b"]]);
 }
 
-#[tokio::test]
-async fn a_published_hold_without_its_lock_is_forgotten() {
-    let context = fake_api::context(Settings::default(), |_request| (404, json!({})));
+/// A replica that does not lead, with these locks in its cache.
+fn standby(locks: Vec<DistributedLock>) -> Renewal {
+    let mut context = fake_api::context(Settings::default(), |_request| (404, json!({})));
+    context.locks = Cache::filled(locks);
     let (sessions, _follow) = Sessions::start(context.clone());
     let leadership = watch::channel(None).1;
-    let renewal = Renewal { context, sessions, holds: Arc::default(), leadership, queue: FairQueue::new(SLOTS) };
+    Renewal { context, sessions, holds: Arc::default(), leadership, queue: FairQueue::new(SLOTS) }
+}
+
+#[tokio::test]
+async fn only_the_leader_renews_a_grant_without_its_status_write() {
+    let mut free = lock("app", NONCE);
+    free["status"] = json!({"transitions": 0});
+    let renewal = standby(vec![serde_json::from_value(free).unwrap()]);
+    let mut grant = hold("app", "q");
+    assert!(renewal.renewable(&grant).is_none());
+    grant.written = Some(7);
+    assert!(renewal.renewable(&grant).is_some(), "the watch has not reported the status yet");
+}
+
+#[tokio::test]
+async fn a_batch_that_waits_for_slow_members_has_no_slot() {
+    let (slow, fast) = (RenewalLimit::new(Duration::ZERO), RenewalLimit::new(Duration::ZERO));
+    let queue = FairQueue::new(4);
+    let turn = |limit, batch| take_turn(Some(limit), batch, &queue, "ns", Class::Change);
+    let _under_way = turn(&slow, MOST_IN_BATCH).await;
+    let waiting: Vec<_> = (0..8).map(|_| Box::pin(turn(&slow, MOST_IN_BATCH))).collect();
+    let mut waiting = waiting;
+    assert!(waiting.iter_mut().all(|batch| batch.now_or_never().is_none()));
+    assert!(turn(&fast, MOST_IN_BATCH).now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn a_published_hold_without_its_lock_is_forgotten() {
+    let renewal = standby(Vec::new());
     for (uid, published) in [("deleted", true), ("granted", false)] {
         renewal.holds.adopt(hold(uid, "q"), published);
     }
