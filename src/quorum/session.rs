@@ -31,7 +31,7 @@ pub(crate) use auth_reader::{auth_of, authorities_of, records_loss};
 pub use clock::ClockGuard;
 pub use link::{AdminSession, LinkState, MemberLink};
 pub use registry::Sessions;
-pub use renewal_limit::MOST_IN_BATCH;
+pub use renewal_limit::{MOST_IN_BATCH, RenewalLimit};
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
@@ -45,13 +45,14 @@ use crate::redlock::{FencingToken, Redlock, ValueSigner};
 use crate::runtime::context::Context;
 use crate::time::Clock;
 use link::Shared;
-use renewal_limit::RenewalLimit;
 use timers::Timers;
 use tokens::Tokens;
 
 /// Announcements of a session that its quorum must be reconciled.
 type Announcements = broadcast::Sender<ObjectRef<RedisQuorum>>;
 
+/// Maximum time to raise the counters of all members.
+const RAISE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of Events of the links that wait for their publication.
 const EVENTS: usize = 64;
 
@@ -220,6 +221,12 @@ impl QuorumSession {
     pub async fn ensure_token_floor(&self, token: FencingToken) -> Result<(), FloorError> {
         self.observe_token(token);
         tokens::ensure(self, token).await
+    }
+
+    /// Raises the counters of a majority of the members at least to this token. Returns whether they confirmed it in time.
+    pub async fn raise_counters(&self, to: FencingToken) -> bool {
+        self.observe_token(to);
+        tokio::time::timeout(RAISE_TIMEOUT, tokens::raise_counters(self, to)).await.unwrap_or(false)
     }
 
     /// Raises the floor when the highest token comes near it. Only the leader calls this.

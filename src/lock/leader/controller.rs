@@ -34,19 +34,19 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
     let (due_renewals, due) = DueRenewals::new();
     let members = MemberAccess { context: context.clone(), sessions, holds: holds.clone() };
     let leader = Arc::new(LeaderContext::new(context.clone(), members, term.clone(), due_renewals));
-    default::begin(&context, &leader.store);
+    default::begin(&context, &leader.store, &term);
     let controlled = reconciles::run(triggers(&leader), |lock| handle_in_term(lock, leader.clone(), term.clone()));
     let working = async {
         tokio::select! {
             () = controlled => {}
             () = labels::correct_all(&leader.store, &leader.peers) => {}
             () = publish_renewals::run(&leader, due) => {}
-            () = default::follow(&leader) => {}
+            () = default::follow(&leader, &term) => {}
         }
     };
     term.bound(&*context.clock, working).await;
     // After its term, this replica must not renew a grant whose status write is still open.
-    holds.forget_unpublished();
+    holds.forget_unwritten();
 }
 
 /// Reconciles one lock while the term lasts. Its task is not polled by the driver of the term.

@@ -1,44 +1,67 @@
 //! The default quorum in force.
 //!
 //! An administrator can move the default while locks without a quorum of their own are held on the earlier one. The earlier default stays
-//! in force until all these holds have ended, so that no key has two holders.
+//! in force until all these holds have ended, so that no key has two holders. The Lease records the default in force, because the watch of a
+//! new leader can be late. Before another default comes into force, its counters rise above every token of the earlier one.
 
 use std::time::Duration;
 
+use kube::api::ListParams;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
 use super::lock_store::LockStore;
+use crate::api::requests::{RequestError, request};
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::contention::LockRef;
 use crate::lock::replica::location;
+use crate::quorum::session::FLOOR_STEP;
+use crate::redlock::FencingToken;
+use crate::runtime::cache::{Guarded, Kind as _};
 use crate::runtime::context::Context;
+use crate::runtime::leader::{Term, quorum_name};
 
 /// How often the leader checks for holds on the earlier default.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a term must last before another default comes into force.
+///
+/// Later no write of an earlier leader can land.
+const SETTLED: Duration = Duration::from_secs(15);
 
 /// Sets the default in force at the beginning of a term, before the first grant.
-pub(super) fn begin(context: &Context, store: &LockStore) {
+pub(super) fn begin(context: &Context, store: &LockStore, term: &Term) {
     let wanted = context.replica.settings.default_quorum.clone();
-    let earlier = held_elsewhere(context, store);
-    if let Some(earlier) = &earlier {
+    let earlier = match term.recorded_default() {
+        Some(recorded) => reference(&recorded),
+        None => held_elsewhere(context, store).map(|earlier| earlier.reference()).or_else(|| wanted.clone()),
+    };
+    if earlier != wanted {
         tracing::warn!(
-            in_force = %earlier, wanted = wanted.as_ref().map(ToString::to_string),
-            "locks that name no quorum are held on another default quorum: it stays in force until nothing is held there"
+            in_force = earlier.as_ref().map(ToString::to_string),
+            wanted = wanted.as_ref().map(ToString::to_string),
+            "the default quorum was moved: the earlier one stays in force until nothing is held there"
         );
     }
-    context.put_default_in_force(earlier.map(|earlier| earlier.reference()).or(wanted));
+    context.put_default_in_force(earlier);
 }
 
 /// Puts the default quorum of the settings in force when no lock is held on the earlier one.
-pub(super) async fn follow(leader: &LeaderContext) {
+pub(super) async fn follow(leader: &LeaderContext, term: &Term) {
     let LeaderContext { context, store, peers, .. } = leader;
     let wanted = &context.replica.settings.default_quorum;
+    term.record_default(name(context.default_quorum().as_ref())).await;
+    if context.default_quorum() != *wanted {
+        tokio::time::sleep(SETTLED).await;
+    }
     while context.default_quorum() != *wanted {
         tokio::time::sleep(CHECK_INTERVAL).await;
+        if held_elsewhere(context, store).is_some() {
+            continue;
+        }
         // The write lock excludes grants of locks without a quorum of their own.
-        let Ok(_nothing_granted) = leader.granting_by_default.try_write() else { continue };
-        if held_elsewhere(context, store).is_none() {
+        let _nothing_granted = leader.granting_by_default.write().await;
+        if held_elsewhere(context, store).is_none() && is_free(context).await && has_larger_tokens(leader).await {
+            term.record_default(name(wanted.as_ref())).await;
             tracing::info!(quorum = wanted.as_ref().map(ToString::to_string), "this default quorum is in force now");
             context.put_default_in_force(wanted.clone());
             peers.index.of_quorum(&None).into_iter().for_each(|lock| peers.request_reconcile(lock));
@@ -47,11 +70,70 @@ pub(super) async fn follow(leader: &LeaderContext) {
     std::future::pending().await
 }
 
+/// The record of a default quorum in the Lease.
+fn name(quorum: Option<&ObjectRef<RedisQuorum>>) -> String {
+    quorum.map(quorum_name).unwrap_or_default()
+}
+
+/// The default quorum of a record.
+fn reference(record: &str) -> Option<ObjectRef<RedisQuorum>> {
+    record.split_once('/').map(|(namespace, name)| ObjectRef::new(name).within(namespace))
+}
+
+/// Whether the API server has no hold on an earlier default. The watch can be late.
+async fn is_free(context: &Context) -> bool {
+    match listed_elsewhere(context).await {
+        Ok(held) => held.is_none(),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the default quorum stays, because the locks cannot be listed"
+            );
+            false
+        }
+    }
+}
+
+async fn listed_elsewhere(context: &Context) -> Result<Option<HeldQuorum>, RequestError> {
+    let served = context.replica.settings.locks.fields();
+    for (_namespace, api) in context.replica.settings.locks.apis::<Guarded<DistributedLock>>(&context.client) {
+        let mut page =
+            ListParams { field_selector: served.clone(), ..ListParams::default().limit(DistributedLock::PAGE) };
+        loop {
+            let list = request(api.list(&page)).await?;
+            let locks = list.items.into_iter().filter_map(Guarded::object);
+            if let Some(earlier) = earlier_default(context, locks.filter_map(|lock| held_by_default(&lock))) {
+                return Ok(Some(earlier));
+            }
+            page.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
+            if page.continue_token.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Raises the counters of the wanted default above the tokens of the earlier one, which began with an earlier time.
+///
+/// A quorum without an admitted member needs no raise, because an admission begins with the present time.
+async fn has_larger_tokens(leader: &LeaderContext) -> bool {
+    let LeaderContext { context, members, .. } = leader;
+    let wanted = context.replica.settings.default_quorum.as_ref();
+    let Some(quorum) = wanted.and_then(|wanted| context.quorums.get(wanted)) else { return true };
+    let Some(session) = location::session(&members.sessions, &HeldQuorum::of(&quorum)) else { return false };
+    let now = FencingToken::new(context.api_now().0.saturating_mul(1_000)).unwrap_or_default();
+    session.raise_counters(now.saturating_add(FLOOR_STEP)).await
+}
+
 /// Returns the earlier default on which locks without a quorum of their own are held.
 fn held_elsewhere(context: &Context, store: &LockStore) -> Option<HeldQuorum> {
     let locks = context.locks.all();
     let newest = locks.iter().filter_map(|lock| store.get(&LockRef::from_obj(&**lock)));
-    let held = newest.filter_map(|lock| held_by_default(&lock));
+    earlier_default(context, newest.filter_map(|lock| held_by_default(&lock)))
+}
+
+fn earlier_default(context: &Context, held: impl Iterator<Item = HeldQuorum>) -> Option<HeldQuorum> {
     let wanted = context.replica.settings.default_quorum.as_ref();
     first_other(held, wanted, |quorum| location::exists(context, quorum))
 }
@@ -73,7 +155,12 @@ fn first_other(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::runtime::cache::Cache;
+    use crate::runtime::fake_api;
+    use crate::runtime::settings::Settings;
 
     fn quorum(name: &str) -> HeldQuorum {
         HeldQuorum { namespace: "ns".to_owned(), name: name.to_owned(), uid: name.to_owned() }
@@ -89,6 +176,26 @@ mod tests {
         assert_eq!(other(&["new", "old"], ""), Some("old".to_owned()));
         assert_eq!(other(&["new"], ""), None);
         assert_eq!(other(&["old"], "old"), None, "a hold on a deleted quorum runs out");
+    }
+
+    #[tokio::test]
+    async fn a_hold_that_only_the_api_server_has_keeps_the_earlier_default() {
+        let is_free_with = async |code: u16, quorum: Value| {
+            let settings = Settings { default_quorum: Some(reference("ns/new").unwrap()), ..Settings::default() };
+            let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "a", "namespace": "ns"}, "spec": {"key": "k"},
+                "status": {"transitions": 1, "holder": {"identity": "a", "quorum": quorum}}});
+            let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList", "metadata": {}, "items": [lock]});
+            let mut context = fake_api::context(settings, move |_request| (code, list.clone()));
+            let quorum = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+                "metadata": {"name": "old", "namespace": "ns", "uid": "old"}, "spec": {}});
+            context.quorums = Cache::filled(vec![serde_json::from_value(quorum).unwrap()]);
+            assert!(context.locks.all().is_empty());
+            is_free(&context).await
+        };
+        assert!(!is_free_with(200, json!(quorum("old"))).await);
+        assert!(is_free_with(200, json!(quorum("new"))).await);
+        assert!(!is_free_with(500, json!(quorum("new"))).await, "an error proves nothing");
     }
 
     #[test]

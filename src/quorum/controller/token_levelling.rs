@@ -7,8 +7,8 @@ use futures::future::join_all;
 use tokio::time::sleep;
 
 use crate::quorum::model::{counters, record};
-use crate::quorum::session::{MemberLink, QuorumSession, Sessions};
-use crate::redlock::{FencingToken, RunId};
+use crate::quorum::session::{QuorumSession, Sessions};
+use crate::redlock::FencingToken;
 
 /// The pause between two checks.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -38,17 +38,7 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
         Some(((link.clone(), run_id), observation.counter.unwrap_or_default()))
     });
     let (highest, members) = counters::behind(counters.collect(), at_least);
-    join_all(members.iter().map(|(link, run_id)| raise(link, run_id, highest))).await;
+    join_all(members.iter().map(|(link, run_id)| link.raise_counter(run_id, highest))).await;
     // The highest counter includes tokens of clients outside the operator, so the floor rises above those as well.
     session.observe_token(highest);
-}
-
-async fn raise(link: &MemberLink, run_id: &RunId, to: FencingToken) {
-    let raised = async { link.admin_session(run_id).await?.restore_counter(to).await };
-    match raised.await {
-        Ok(()) => {
-            tracing::info!(member = %link.name(), counter = %to, "raised the token counter to that of the other members")
-        }
-        Err(error) => tracing::debug!(member = %link.name(), %error, "token counter not raised yet"),
-    }
 }

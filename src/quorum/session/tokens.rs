@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use futures::future::join_all;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use tokio::sync::Mutex;
@@ -10,6 +11,7 @@ use tokio::sync::Mutex;
 use super::QuorumSession;
 use crate::api::RedisQuorum;
 use crate::api::requests::{RequestError, SHORT_TIMEOUT, within};
+use crate::quorum::model::record::admitted_run_id;
 use crate::redlock::FencingToken;
 
 /// The step by which the floor rises, so that few acquisitions need a write to etcd.
@@ -95,6 +97,16 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
         }
     }
     if token <= session.tokens.floor() { Ok(()) } else { Err(FloorError::Contended) }
+}
+
+/// Raises the counters of a majority of the members at least to this token. Returns whether they confirmed it.
+///
+/// Without an admitted member there is nothing to raise, because an admission begins with the clock.
+pub(super) async fn raise_counters(session: &QuorumSession, to: FencingToken) -> bool {
+    let (quorum, links) = (session.quorum(), session.links());
+    let admitted = links.iter().filter_map(|link| Some((link, admitted_run_id(&quorum, link.name().as_str())?)));
+    let raised = join_all(admitted.map(|(link, run_id)| async move { link.raise_counter(&run_id, to).await })).await;
+    raised.is_empty() || raised.iter().filter(|raised| **raised).count() > links.len() / 2
 }
 
 /// One attempt. `None` if the object was deleted, or replaced by another one.

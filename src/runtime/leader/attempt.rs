@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::PostParams;
 use tokio::time::timeout;
 
@@ -22,6 +23,9 @@ const TAKE_DELAY: Duration = Duration::from_millis(1_500);
 ///
 /// By then the links have detected silent members.
 const WISH_AGE: Duration = Duration::from_secs(5);
+
+/// The annotation of the Lease with the default quorum in force, as `<namespace>/<name>`.
+const DEFAULT_IN_FORCE: &str = "redlock-operator.io/default-in-force";
 
 impl Candidacy {
     /// Makes one attempt.
@@ -107,12 +111,13 @@ impl Candidacy {
             self.leases.create(&PostParams::default(), &lease).await?
         };
         self.highest = Some(epoch);
-        self.keep(written);
         tracing::info!(epoch, "this replica leads");
         self.follows = None;
         let term = Term::new(i64::from(epoch));
+        term.default_is(recorded_default(&written));
         term.last_until(sent + RENEW_DEADLINE);
         term.refuse(!self.memory.allows(sent, api_now));
+        self.keep(written);
         self.leading = Some(term.clone());
         self.terms.send_replace(Some(term));
         Ok(())
@@ -140,7 +145,11 @@ impl Candidacy {
             return Ok(Some(quorum));
         }
         note_renewal(lease.spec.get_or_insert_default(), api_now);
+        if let Some(default) = term.wanted_default() {
+            lease.annotations_mut().insert(DEFAULT_IN_FORCE.to_owned(), default);
+        }
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+        term.default_is(recorded_default(&written));
         self.keep(written);
         term.last_until(sent + RENEW_DEADLINE);
         Ok(None)
@@ -187,6 +196,11 @@ impl Candidacy {
         self.observation.observe(&written, self.clock.boottime());
         Ok(())
     }
+}
+
+/// The default quorum that a Lease records.
+fn recorded_default(lease: &Lease) -> Option<String> {
+    lease.annotations().get(DEFAULT_IN_FORCE).cloned()
 }
 
 fn note_renewal(spec: &mut LeaseSpec, api_now: UnixMillis) {

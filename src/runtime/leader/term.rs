@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, SetOnce};
+use tokio::sync::{Notify, SetOnce, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::time::{Boottime, Clock};
@@ -30,6 +30,16 @@ pub struct Term {
     until: Arc<Mutex<Boottime>>,
     outdated: Arc<SetOnce<i64>>,
     wishes: Arc<Wishes>,
+    default: Arc<DefaultRecord>,
+}
+
+/// The default quorum in force, as the Lease records it for the next leader.
+#[derive(Debug, Default)]
+struct DefaultRecord {
+    /// The record to write. `None` leaves the Lease as it is.
+    wanted: watch::Sender<Option<String>>,
+    /// The record in the Lease.
+    written: watch::Sender<Option<String>>,
 }
 
 /// Wishes that another replica leads, because this replica does not reach a quorum.
@@ -52,7 +62,32 @@ impl Term {
             until: Arc::new(Mutex::new(Boottime::new(Duration::from_nanos(u64::MAX)))),
             outdated: Arc::default(),
             wishes: Arc::default(),
+            default: Arc::default(),
         }
+    }
+
+    /// The default quorum that an earlier leader recorded in the Lease. Empty: there was none.
+    #[must_use]
+    pub fn recorded_default(&self) -> Option<String> {
+        self.default.written.borrow().clone()
+    }
+
+    /// Records the default quorum in the Lease. Resolves when the Lease has the record.
+    pub async fn record_default(&self, default: String) {
+        self.default.wanted.send_replace(Some(default.clone()));
+        // The sender lives as long as this term.
+        let mut written = self.default.written.subscribe();
+        let _ = written.wait_for(|written| written.as_ref() == Some(&default)).await;
+    }
+
+    /// The record to write with the next renewal.
+    pub(super) fn wanted_default(&self) -> Option<String> {
+        self.default.wanted.borrow().clone()
+    }
+
+    /// Records the default quorum that the Lease has.
+    pub(super) fn default_is(&self, written: Option<String>) {
+        self.default.written.send_replace(written);
     }
 
     /// The end of the leadership.

@@ -79,6 +79,18 @@ async fn a_leader_keeps_its_term_beside_a_slow_api_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_leader_reads_the_default_quorum_from_the_lease() {
+    let (server, clock, a) = leader(&[]).await;
+    assert_eq!(a.term().unwrap().recorded_default(), None);
+    a.term().unwrap().record_default("ns/main".to_owned()).await;
+    assert_eq!(server.lease()["metadata"]["annotations"]["redlock-operator.io/default-in-force"], "ns/main");
+    let b = Replica::start(&server, "b", clock, &[]);
+    a.shutdown.cancel();
+    until(|| b.leads(), millis(2_000)).await;
+    assert_eq!(b.term().unwrap().recorded_default(), Some("ns/main".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_taken_and_released_in_between_begins_a_new_term() {
     let (server, _clock, a) = leader(&[]).await;
     for holder in [Value::Null, json!("a")] {

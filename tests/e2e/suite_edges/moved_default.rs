@@ -37,14 +37,18 @@ pub(crate) async fn a_moved_default_and_a_restarted_operator_split_no_lock(bench
     bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;
     let moved = while_moved(&bench, || move_default(&bench, &bench.namespace, "q")).await;
     let back = bench.cluster.deploy().await;
-    moved.and(back)?;
-    quorums::default_is_ready(&bench.cluster).await
+    let before = moved.and_then(|token| back.map(|()| token))?;
+    quorums::default_is_ready(&bench.cluster).await?;
+    // The first default is the older quorum, whose counters are lower.
+    let after = token_on(&bench, INSTALLED).await?;
+    ensure!(after > before, "the token fell from {before} to {after}");
+    Ok(())
 }
 
 async fn while_moved<F: Future<Output = anyhow::Result<()>>>(
     bench: &Bench,
     move_it: impl Fn() -> F,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<i64> {
     let first = Lock::create(bench, claim("first", "job", None, TTL)).await?;
     let held = first.held(SOON).await?;
     ensure!(quorum_of(&held).as_deref() == Some(INSTALLED), "{:?}", held.object.status);
@@ -67,11 +71,16 @@ async fn while_moved<F: Future<Output = anyhow::Result<()>>>(
     check_followed(&[&first, &next], &after, SLACK)?;
     next.remove().await?;
     first.remove().await?;
-    let moved = async || {
+    token_on(bench, "q").await
+}
+
+/// Takes a lock when this default quorum is in force, and returns its token.
+async fn token_on(bench: &Bench, quorum: &str) -> anyhow::Result<i64> {
+    let granted = async || {
         let other = Lock::create(bench, claim("other", "other", None, TTL)).await?;
         let granted = other.held(SOON).await?;
         other.remove().await?;
-        Ok((quorum_of(&granted).as_deref() == Some("q")).then_some(()))
+        Ok(status(&granted.object).fencing_token.filter(|_| quorum_of(&granted).as_deref() == Some(quorum)))
     };
-    poll::until(SOON * 3, "the new default is in force", moved).await
+    poll::until(SOON * 3, "the default is in force", granted).await
 }

@@ -297,6 +297,11 @@ impl World {
             let quorum = holder.quorum.as_ref().map(|quorum| quorum.uid.clone()).unwrap_or_default();
             let quorum = if self.plan.shares_masters() { MASTERS.to_owned() } else { quorum };
             self.oracle.token(&format!("{key} of {quorum}"), &nonce, token, now);
+            if lock.spec.quorum_ref.is_none() {
+                // The default quorum can move between two holds of the key.
+                let key = format!("{} of the default quorum", self.floating_key(entry, &key));
+                self.oracle.token(&key, &nonce, token, now);
+            }
         }
         // The holder released the lock, or a user gave up exclusion.
         let token = status.fencing_token.map(|token| token.to_string());

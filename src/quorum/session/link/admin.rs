@@ -34,6 +34,16 @@ impl MemberLink {
     pub async fn counter(&self, run_id: &RunId) -> Result<FencingToken, ActError> {
         Ok(self.admin_session(run_id).await?.observe().await?.counter.unwrap_or_default())
     }
+
+    /// Raises the token counter of the process, if it is lower. Returns whether the process confirmed it.
+    pub async fn raise_counter(&self, run_id: &RunId, to: FencingToken) -> bool {
+        let raised = async { self.admin_session(run_id).await?.restore_counter(to).await }.await;
+        match &raised {
+            Ok(()) => tracing::info!(member = %self.name(), counter = %to, "raised the token counter"),
+            Err(error) => tracing::debug!(member = %self.name(), %error, "token counter not raised yet"),
+        }
+        raised.is_ok()
+    }
 }
 
 const STILL_OPEN: &str = "users are still open";
