@@ -114,7 +114,7 @@ async fn listed_elsewhere(context: &Context) -> Result<Option<HeldQuorum>, Reque
     Ok(None)
 }
 
-/// Raises the counters of the wanted default above the tokens of the earlier one, which began with an earlier time.
+/// Raises the counters of the wanted default above the tokens of the earlier one.
 ///
 /// A quorum without an admitted member needs no raise, because an admission begins with the present time.
 async fn has_larger_tokens(leader: &LeaderContext) -> bool {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hold_that_only_the_api_server_has_keeps_the_earlier_default() {
+    async fn a_hold_that_only_the_api_server_has_keeps_the_default() {
         let is_free_with = async |code: u16, quorum: Value| {
             let settings = Settings { default_quorum: Some(reference("ns/new").unwrap()), ..Settings::default() };
             let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",

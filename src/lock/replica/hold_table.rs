@@ -71,7 +71,7 @@ impl Holds {
         self.observation_times.forget(uid);
     }
 
-    /// Records that the API server confirmed the status write of this hold, with this version of the object.
+    /// Records the version of the object with which the API server confirmed the status write of this hold.
     ///
     /// The watch can report that version much later, for example after an outage of the API server.
     pub fn written(&self, uid: &str, nonce: &Nonce, version: Option<u64>) {

@@ -192,7 +192,7 @@ fn a_grant_being_published_survives_a_cache_that_lags() {
 }
 
 #[test]
-fn a_written_grant_outlives_the_term_until_a_newer_version_ends_it() {
+fn a_written_grant_outlives_the_term_until_a_newer_version() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.written("uid", &nonce(1), Some(9));
