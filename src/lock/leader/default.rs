@@ -55,12 +55,12 @@ pub(super) async fn follow(leader: &LeaderContext, term: &Term) {
     }
     while context.default_quorum() != *wanted {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        if held_elsewhere(context, store).is_some() {
+        if held_elsewhere(context, store).is_some() || !has_larger_tokens(leader).await {
             continue;
         }
         // The write lock excludes grants of locks without a quorum of their own.
         let _nothing_granted = leader.granting_by_default.write().await;
-        if held_elsewhere(context, store).is_none() && is_free(context).await && has_larger_tokens(leader).await {
+        if held_elsewhere(context, store).is_none() && is_free(context).await {
             term.record_default(name(wanted.as_ref())).await;
             tracing::info!(quorum = wanted.as_ref().map(ToString::to_string), "this default quorum is in force now");
             context.put_default_in_force(wanted.clone());
@@ -121,6 +121,9 @@ async fn has_larger_tokens(leader: &LeaderContext) -> bool {
     let LeaderContext { context, members, .. } = leader;
     let wanted = context.replica.settings.default_quorum.as_ref();
     let Some(quorum) = wanted.and_then(|wanted| context.quorums.get(wanted)) else { return true };
+    if !context.replica.settings.serves(&quorum) {
+        return true;
+    }
     let Some(session) = location::session(&members.sessions, &HeldQuorum::of(&quorum)) else { return false };
     let now = FencingToken::new(context.api_now().0.saturating_mul(1_000)).unwrap_or_default();
     session.raise_counters(now.saturating_add(FLOOR_STEP)).await
