@@ -59,10 +59,12 @@ impl World {
             }
         }
         let first = usize::try_from(hash(self.seed, [42])).unwrap_or(0);
-        // The list can have become shorter. A majority of each list has to stay.
+        // The list can have become shorter, and can still grow from one member. A majority of each list has to stay.
+        let wanted = |quorum: &Shared| usize::try_from(quorum.value["spec"]["members"].as_u64()?).ok();
+        let voting = |quorum: &Shared| quorum.value["status"]["voters"].as_array().map(Vec::len);
         let quorums = self.api.server.objects(Kind::RedisQuorum);
-        let wanted = quorums.filter_map(|quorum| usize::try_from(quorum.value["spec"]["members"].as_u64()?).ok());
-        let members = wanted.chain([self.plan.members]).min().unwrap_or(1) + self.plan.masters;
+        let sizes = quorums.flat_map(|quorum| [wanted(quorum), voting(quorum)]).flatten();
+        let members = sizes.chain([self.plan.members]).min().unwrap_or(1) + self.plan.masters;
         for number in 0..members.saturating_sub(1) / 2 {
             let member = (first + number) % members;
             let name = self.master_of(member).map_or_else(|| format!("q-{member}"), master_name);
