@@ -166,7 +166,7 @@ async fn rights_that_votes_need_are_checked_without_a_vote() {
 #[tokio::test]
 async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
     let master = Master::start().await;
-    let guard = Guard { uid: "ours".to_owned(), epoch: 1 };
+    let guard = Guard { uid: "ours".to_owned(), epoch: 1, since: None };
     let member = Arc::new(RedisMember::guarded("vm".into(), master.endpoint(), Arc::new(SystemClock), guard));
     connected(&member).await;
     let mut watch = master.watch().await;

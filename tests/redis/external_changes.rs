@@ -13,7 +13,10 @@ use std::time::Duration;
 
 /// A member that votes for the quorum `uid` under this membership epoch.
 async fn voter(master: &Master, uid: &str, epoch: i64) -> Arc<RedisMember> {
-    let guard = Guard { uid: uid.into(), epoch };
+    guarded(master, Guard { uid: uid.into(), epoch, since: None }).await
+}
+
+async fn guarded(master: &Master, guard: Guard) -> Arc<RedisMember> {
     let member = Arc::new(RedisMember::guarded("vm".into(), master.endpoint(), Arc::new(SystemClock), guard));
     connected(&member).await;
     member
@@ -80,6 +83,27 @@ async fn a_record_that_cannot_be_read_is_voted_by_nobody() {
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
     let refused = Reply::Failed(MemberError::Other("RECORD".to_owned()));
     assert_eq!(ask(&voter, vec![acquire("a", &fresh_value())]).await, [refused]);
+}
+
+#[tokio::test]
+async fn an_emptied_master_has_no_vote_before_its_next_admission() {
+    let master = Master::start().await;
+    let admitted =
+        async |since: i64| guarded(&master, Guard { uid: "ours".into(), epoch: 2, since: Some(since) }).await;
+    let before = master.claims(&claim("ours", LIST, 30)).await.since;
+    let voter = admitted(before).await;
+    let held = fresh_value();
+    assert!(matches!(ask(&voter, vec![acquire("a", &held)]).await[..], [Reply::Acquired { .. }]));
+    master.as_owner("FLUSHALL").await.unwrap();
+    let votes = || vec![acquire("b", &held), extend("a", &held)];
+    let refused = vec![Reply::Failed(MemberError::Fenced), Reply::Failed(MemberError::Fenced)];
+    assert_eq!(ask(&voter, votes()).await, refused);
+    // A replica writes the record again, before the leader has read that it was lost.
+    let after = master.claims(&claim("ours", LIST, 30)).await.since;
+    assert_ne!(after, before);
+    assert_eq!(ask(&voter, votes()).await, refused);
+    let replies = ask(&*admitted(after).await, vec![acquire("b", &held)]).await;
+    assert!(matches!(replies[..], [Reply::Acquired { .. }]), "{replies:?}");
 }
 
 const NEXT: &str = "a:1 b:1 d:1";

@@ -24,7 +24,7 @@ use crate::quorum::model::agreement::Agreement;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::MemberPlan;
 use crate::quorum::model::unanswered::Unanswered;
-use crate::redis_member::{Endpoint, Machine, Observation, RedisMember};
+use crate::redis_member::{Endpoint, Guard, Machine, Observation, RedisMember};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
 
@@ -66,6 +66,9 @@ impl Shared {
     }
 }
 
+/// A voting connection, with its membership epoch and its guard on an external master.
+type Voter = ((i64, Option<Guard>), Arc<RedisMember>);
+
 /// The connections of this replica to one member.
 pub struct MemberLink {
     plan: MemberPlan,
@@ -76,7 +79,7 @@ pub struct MemberLink {
     /// The voting connection of one membership epoch.
     ///
     /// Another epoch has another one, so that an earlier electorate never votes with a later user.
-    voter: Mutex<Option<(i64, Arc<RedisMember>)>>,
+    voter: Mutex<Option<Voter>>,
     target: watch::Sender<Option<Target>>,
     state: Mutex<LinkState>,
     /// Probes and changes exclude each other, so that no observation mixes the states of both.

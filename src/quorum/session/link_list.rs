@@ -107,7 +107,7 @@ mod tests {
         assert!(!links[0].is_broken());
         let user =
             Endpoint { address: "a:1".to_owned(), username: String::new(), password: Secret::new(""), tls: None };
-        links[0].place_external(Some(user), None, 1, Guard { uid: "uid".to_owned(), epoch: 2 });
+        links[0].place_external(Some(user), None, 1, Guard { uid: "uid".to_owned(), epoch: 2, since: None });
         until(|| links[0].task.get().is_some_and(|task| task.is_finished())).await;
         // The voting connection panics too. Without it only the task of the link counts.
         links[0].end();

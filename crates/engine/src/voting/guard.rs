@@ -5,13 +5,15 @@
 /// It is one JSON string, with an entry for the UID of each RedisQuorum.
 pub const RECORD_KEY: &str = "#quorum";
 
-/// The epoch of a vote on an external master.
+/// The admission by which an external master votes.
 ///
-/// The vote is valid if the record has no later epoch of this quorum.
+/// A vote is valid if the record has no later epoch of this quorum, and has not been lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// UID of the RedisQuorum.
     pub uid: String,
     /// Membership epoch of the voting connection.
     pub epoch: i64,
+    /// Since when the process has the record, in milliseconds of its own clock. `None` is not compared.
+    pub since: Option<i64>,
 }

@@ -93,13 +93,14 @@ pub(super) fn call(out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments:
 pub(super) fn encode(out: &mut Vec<u8>, asked: &Command, rights: &Rights) {
     let (scripts, guard) = (rights.scripts(), rights.guard());
     let vote = |out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments: usize| match guard {
-        Some(_) => call(out, script, &[keys, &[RECORD_KEY][..]].concat(), arguments + 2),
+        Some(_) => call(out, script, &[keys, &[RECORD_KEY][..]].concat(), arguments + 3),
         None => call(out, script, keys, arguments),
     };
     let guarded = |out: &mut Vec<u8>| {
-        if let Some(Guard { uid, epoch }) = guard {
+        if let Some(Guard { uid, epoch, since }) = guard {
             bulk(out, uid);
             bulk(out, epoch.to_string());
+            bulk(out, since.map(|since| since.to_string()).unwrap_or_default());
         }
     };
     match asked {

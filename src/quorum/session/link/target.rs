@@ -19,7 +19,7 @@ impl MemberLink {
     /// The voting connection under this membership epoch. `None` before the member had an address in it.
     pub fn voter(&self, epoch: i64) -> Option<Arc<RedisMember>> {
         let voter = self.voter.lock();
-        voter.as_ref().filter(|(of, _)| *of == epoch).map(|(_, voter)| voter.clone())
+        voter.as_ref().filter(|((of, _guard), _)| *of == epoch).map(|(_, voter)| voter.clone())
     }
 
     /// Sets the target to the member's pod, if it has one.
@@ -106,13 +106,13 @@ impl MemberLink {
         let (name, machine) = (self.name.clone(), self.shared.machine.clone());
         let mut voter = self.voter.lock();
         match &*voter {
-            Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),
+            Some((of, voter)) if *of == (epoch, guard.clone()) => voter.set_endpoint(endpoint),
             _ => {
-                let next = match guard {
+                let next = match guard.clone() {
                     Some(guard) => RedisMember::guarded(name, endpoint, machine, guard),
                     None => RedisMember::new(name, endpoint, machine),
                 };
-                *voter = Some((epoch, Arc::new(next)));
+                *voter = Some(((epoch, guard), Arc::new(next)));
             }
         }
     }

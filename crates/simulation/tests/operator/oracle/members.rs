@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redlock_api::RedisQuorum;
+use redlock_operator::redis_member::RECORD_KEY;
 use redlock_operator::redis_member::acl::UserRule;
+use serde_json::Value;
 
 use crate::world::World;
 use redlock_simulation::kube::api::Kind;
@@ -28,6 +30,16 @@ struct Voter {
 
 fn place_of(quorum: &RedisQuorum) -> (String, String) {
     (quorum.metadata.namespace.clone().unwrap_or_default(), quorum.metadata.name.clone().unwrap_or_default())
+}
+
+/// Whether an external master has the record that it had at its admission. Otherwise it refuses votes.
+fn keeps_record(quorum: &RedisQuorum, member: &str, keys: &Keys) -> bool {
+    let Some(since) = quorum.member(member).and_then(|member| member.memory.as_ref()?.record_since) else {
+        return true;
+    };
+    let record = keys.get(RECORD_KEY).and_then(|(record, _)| serde_json::from_str::<Value>(record).ok());
+    let uid = quorum.metadata.uid.as_deref().unwrap_or_default();
+    record.is_some_and(|record| record[uid]["since"] == since)
 }
 
 impl World {
@@ -58,20 +70,20 @@ impl World {
         for host in self.servers.all.iter_mut().filter(|host| host.is_up()) {
             let member = host.member();
             let of_quorum = !host.is_external && member.rsplit_once('-').is_some_and(|(of, _)| of == name);
-            let is_counted = host.is_external && masters.contains(&host.server.run_id());
+            let clock = host.wall(now);
+            let keys = host.server.strings(clock).into_iter();
+            let keys: Keys = keys.map(|(key, value, left)| (key, (value, left.unwrap_or(Duration::MAX)))).collect();
+            let is_counted = masters.contains(&host.server.run_id()) && keeps_record(quorum, member, &keys);
             // A process that an earlier quorum of this name admitted has other passwords.
             let run_id = host.server.run_id();
             let is_former =
                 self.oracle.admitted.get(&run_id).is_some_and(|uid| Some(uid) != quorum.metadata.uid.as_ref());
             let users = host.server.voting_users();
-            let votes = is_counted || of_quorum && !is_former;
+            let votes = host.is_external && is_counted || of_quorum && !is_former;
             if !votes || users.is_empty() {
                 continue;
             }
             let epoch = users.iter().filter_map(|user| UserRule::split_name(user)).map(|(_, epoch)| epoch).min();
-            let clock = host.wall(now);
-            let keys = host.server.strings(clock).into_iter();
-            let keys = keys.map(|(key, value, left)| (key, (value, left.unwrap_or(Duration::MAX)))).collect();
             voters.push(Voter { member: member.to_owned(), run_id, epoch, keys, drift: host.drift });
         }
         voters

@@ -90,7 +90,7 @@ fn external(link: &MemberLink, member: &Member, user: &str, password: Secret) ->
     let shared = Shared { agreement, quorum: ObjectRef::new("far").within("locks"), ..link.shared.clone() };
     let far = MemberLink::start(shared, plan);
     let user = Endpoint { address: member.address(), username: user.to_owned(), password, tls: None };
-    far.place_external(Some(user), None, 1, Guard { uid: "far".to_owned(), epoch: 2 });
+    far.place_external(Some(user), None, 1, Guard { uid: "far".to_owned(), epoch: 2, since: None });
     far
 }
 
