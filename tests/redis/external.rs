@@ -75,7 +75,7 @@ impl Master {
     }
 
     /// When the record first named this quorum.
-    async fn since(&self, claim: &Claim, write: bool) -> i64 {
+    pub(crate) async fn since(&self, claim: &Claim, write: bool) -> i64 {
         read_record(&mut self.watch().await, claim, write).await.unwrap().since
     }
 }

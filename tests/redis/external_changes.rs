@@ -90,7 +90,7 @@ async fn an_emptied_master_has_no_vote_before_its_next_admission() {
     let master = Master::start().await;
     let admitted =
         async |since: i64| guarded(&master, Guard { uid: "ours".into(), epoch: 2, since: Some(since) }).await;
-    let before = master.claims(&claim("ours", LIST, 30)).await.since;
+    let before = master.since(&claim("ours", LIST, 30), true).await;
     let voter = admitted(before).await;
     let held = fresh_value();
     assert!(matches!(ask(&voter, vec![acquire("a", &held)]).await[..], [Reply::Acquired { .. }]));
@@ -99,7 +99,7 @@ async fn an_emptied_master_has_no_vote_before_its_next_admission() {
     let refused = vec![Reply::Failed(MemberError::Fenced), Reply::Failed(MemberError::Fenced)];
     assert_eq!(ask(&voter, votes()).await, refused);
     // A replica writes the record again, before the leader has read that it was lost.
-    let after = master.claims(&claim("ours", LIST, 30)).await.since;
+    let after = master.since(&claim("ours", LIST, 30), true).await;
     assert_ne!(after, before);
     assert_eq!(ask(&voter, votes()).await, refused);
     let replies = ask(&*admitted(after).await, vec![acquire("b", &held)]).await;
