@@ -69,6 +69,7 @@ impl QuorumSession {
                 self.shared.agreement.lock().admitted(name, admitted.clone());
                 // No vote is given during a joint change, so the guard has the epoch of its end.
                 let since = quorum.member(name.as_str()).and_then(|member| member.memory.as_ref()?.record_since);
+                let since = since.filter(|since| *since > 0);
                 let guard = Guard { uid: self.uid.clone(), epoch: 2 * epoch, since };
                 let current = self.credentials.lock().get(name.as_str()).cloned();
                 link.place_external(current, admitted, epoch, guard);
