@@ -139,19 +139,19 @@ impl Renewal {
         let session = location::session(&self.sessions, &quorum);
         let limit = session.as_ref().map(|session| session.renewal_limit());
         let class = Class::Renewal(first.valid_until);
-        let _turn = take_turn(limit, holds.len(), &self.queue, &namespace, class).await;
+        let (under_way, _slot) = take_turn(limit, holds.len(), &self.queue, &namespace, class).await;
         // Only holds with a slot allocate this future.
-        Box::pin(self.renew_now(quorum, holds)).await;
+        Box::pin(self.renew_now(quorum, holds, under_way)).await;
     }
 
-    async fn renew_now(&self, quorum: HeldQuorum, holds: Vec<Hold>) {
+    async fn renew_now(&self, quorum: HeldQuorum, holds: Vec<Hold>, under_way: Option<SemaphorePermit<'_>>) {
         let mut able = Vec::new();
         for hold in holds {
             match self.renewable(&hold) {
                 // The ttl of its renewal counts from the check, so it does not wait for the others.
                 Some(lock) if is_asked(&hold, &lock) => {
                     if let Some(hold) = self.check_holder(&lock, hold).await {
-                        self.renew(quorum.clone(), vec![hold]).await;
+                        self.renew(quorum.clone(), vec![hold], None).await;
                     }
                 }
                 Some(_) => able.push(hold),
@@ -161,7 +161,7 @@ impl Renewal {
             }
         }
         if !able.is_empty() {
-            self.renew(quorum, able).await;
+            self.renew(quorum, able, under_way).await;
         }
     }
 
@@ -215,7 +215,8 @@ impl Renewal {
         self.holds.apply_outcome(&hold.terms.uid, &hold.terms.nonce, RenewalOutcome::Postponed(now + pause), now);
     }
 
-    async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>) {
+    /// Renews a batch. `under_way` ends with the round, because the repairs after it can wait for the API server.
+    async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>, under_way: Option<SemaphorePermit<'_>>) {
         let Some((session, signer)) = location::signed(&self.sessions, &quorum) else {
             return batch.iter().for_each(|hold| self.postpone(hold, POSTPONED));
         };
@@ -233,6 +234,7 @@ impl Renewal {
             self.context.metrics.renewal_lateness.observe(now.since(hold.due).as_secs_f64());
         }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
+        drop(under_way);
         let now = self.context.clock.boottime();
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
             self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
