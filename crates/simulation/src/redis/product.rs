@@ -280,7 +280,7 @@ async fn agrees() {
     assert_eq!((alone.kept, alone.others.len(), alone.epoch), (true, 0, 2));
     assert_eq!(raise_counter(&mut admin, token(7)).await, Ok(token(7)));
     // The `#quorum` record decides whether votes count.
-    let guarded = |epoch| world.guarded("redlock", Guard { uid: "one".to_owned(), epoch });
+    let guarded = |epoch| world.guarded("redlock", Guard { uid: "one".to_owned(), epoch, since: None });
     let (old, new) = (guarded(1), guarded(2));
     linked(&old, |link| matches!(link, Link::Open(_))).await;
     assert_eq!(one(&old, acquire("k", "v")).await, Reply::Failed(MemberError::Fenced), "its epoch has ended");
