@@ -40,7 +40,8 @@ impl QuorumSession {
 
     /// Whether a majority of the members answers this replica.
     ///
-    /// A fenced member counts as answering, because it is fenced for every replica.
+    /// A fenced member counts as answering, because it is fenced for every replica. So does a member without a user of the membership epoch in
+    /// the status, if it accepts the operator's own user.
     pub fn is_reached(&self) -> bool {
         let quorum = self.quorum();
         let lists = Lists::of(&quorum);
@@ -48,12 +49,32 @@ impl QuorumSession {
         let answers = |name: &&String| {
             let link = links.iter().find(|link| link.name().as_str() == **name);
             let voter = link.and_then(|link| link.voter(lists.epoch));
-            voter.is_some_and(|voter| match &*voter.link().borrow() {
-                Link::Open(_) => true,
-                Link::Unidentified(error) => !matches!(error, MemberError::Unreachable(_)),
-                Link::Down(_) => false,
-            })
+            let accepts_operator = link.is_some_and(|link| link.answers());
+            voter.is_some_and(|voter| is_answered(&voter.link().borrow(), accepts_operator))
         };
         lists.in_force().all(|list| list.iter().filter(answers).count() >= majority(list))
+    }
+}
+
+/// Whether a member answers its voting connection.
+fn is_answered(link: &Link, accepts_operator: bool) -> bool {
+    match link {
+        Link::Open(_) => true,
+        Link::Unidentified(error) => !matches!(error, MemberError::Unreachable(_)),
+        Link::Down(error) => matches!(error, MemberError::Refused) && accepts_operator,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_without_the_users_of_the_epoch_answers() {
+        let cut = || MemberError::Unreachable("timeout".to_owned());
+        assert!(is_answered(&Link::Unidentified(MemberError::Fenced), true));
+        assert!(is_answered(&Link::Down(MemberError::Refused), true));
+        assert!(!is_answered(&Link::Down(MemberError::Refused), false), "this replica has earlier passwords");
+        assert!(!is_answered(&Link::Down(cut()), true) && !is_answered(&Link::Unidentified(cut()), true));
     }
 }
