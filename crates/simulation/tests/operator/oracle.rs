@@ -85,8 +85,8 @@ pub(crate) struct Counts {
 pub(crate) struct Oracle {
     /// Beliefs by the value on the members: the nonce, or the contender's value.
     beliefs: BTreeMap<String, Belief>,
-    /// The highest token of each key, and its holder.
-    tokens: BTreeMap<String, (i64, String)>,
+    /// The highest token of each key, and the holders that had a token.
+    tokens: BTreeMap<String, (i64, BTreeSet<String>)>,
     /// Whether a member's clock was stepped.
     pub(crate) stepped: bool,
     pub(crate) leader: String,
@@ -194,13 +194,16 @@ impl Oracle {
     }
 
     fn token(&mut self, key: &str, nonce: &str, token: i64, now: At) {
-        let highest = self.tokens.get(key).cloned();
-        match highest {
-            Some((highest, of)) if token <= highest && of != nonce => {
-                self.violated(format!("token {token} of {key} at {now} is not above {highest}"));
-            }
-            _ => drop(self.tokens.insert(key.to_owned(), (token, nonce.to_owned()))),
+        let (highest, holders) = self.tokens.entry(key.to_owned()).or_insert((i64::MIN, BTreeSet::new()));
+        // The status of an ending hold can be written after the next grant.
+        if !holders.insert(nonce.to_owned()) {
+            return;
         }
+        if token <= *highest {
+            let what = format!("token {token} of {key} at {now} is not above {highest}");
+            return self.violated(what);
+        }
+        *highest = token;
     }
 }
 
