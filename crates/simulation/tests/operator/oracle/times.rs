@@ -173,6 +173,12 @@ impl World {
         if self.oracle.doctored.contains(&before["validUntil"].to_string()) {
             return;
         }
+        // The delay was decided when the end began.
+        let began = self.early_time(entry.object.uid(), &before["ending"]["since"]);
+        let edited = self.oracle.times.edited.get(entry.object.uid()).map(|(_generation, at)| *at);
+        if began.zip(edited).is_some_and(|(began, edited)| edited > began) {
+            return;
+        }
         let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
         let place = (text(&holder["quorum"]["namespace"]), text(&holder["quorum"]["name"]));
         let quorum = self.api.server.get(Kind::RedisQuorum, &place.0, &place.1);
@@ -181,8 +187,7 @@ impl World {
         let most = most.map_or(self.plan.max_ttl * 1_000, length).saturating_sub(length(lock.spec.ttl));
         let until = until + length(delay).min(most);
         let why = format!("{} ended at {} with a lockDelay of {delay}", entry.object.name(), self.now);
-        let since = self.early_time(entry.object.uid(), &before["ending"]["since"]).unwrap_or(self.now);
-        let lost = lost.then_some(since);
+        let lost = lost.then_some(began.unwrap_or(self.now));
         self.oracle.times.delayed.insert((place, text(&holder["key"])), Delay { until, lost, why });
     }
 
