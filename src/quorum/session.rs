@@ -42,6 +42,7 @@ use super::model::events::QuorumEvent;
 use crate::api::RedisQuorum;
 use crate::redis_member::{Authorities, Endpoint};
 use crate::redlock::{FencingToken, Redlock, ValueSigner};
+use crate::runtime::cache::version;
 use crate::runtime::context::Context;
 use crate::time::Clock;
 use link::Shared;
@@ -294,9 +295,8 @@ async fn publish(session: Weak<QuorumSession>, events: broadcast::Receiver<Quoru
     }
 }
 
-/// Whether `new` is a later state than `old`. The versions of one object are numbers that rise.
+/// Whether `new` is a later state than `old`.
 fn is_newer(old: &RedisQuorum, new: &RedisQuorum) -> bool {
-    let version = |quorum: &RedisQuorum| quorum.resource_version().and_then(|version| version.parse::<u64>().ok());
     match (version(old), version(new)) {
         (Some(old), Some(new)) => new > old,
         _ => old.resource_version() != new.resource_version(),

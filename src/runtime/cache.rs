@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{Stream, StreamExt, stream};
-use kube::Api;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
+use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, broadcast};
 use tokio_stream::wrappers::BroadcastStream;
@@ -54,6 +54,11 @@ impl<K> Change<K> {
             Self::Applied(object) | Self::Deleted(object) | Self::Vanished(object) => object,
         }
     }
+}
+
+/// The version of an object as a number. The versions of one object rise.
+pub fn version(object: &impl ResourceExt) -> Option<u64> {
+    object.meta().resource_version.as_ref()?.parse().ok()
 }
 
 /// Objects of kind `K`, in the last state that this replica received. Clones share the cache.

@@ -22,10 +22,10 @@ use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold::{Hold, Terms};
 use crate::lock::model::status::{Draft, full_name};
 use crate::lock::replica::access::Access;
-use crate::lock::replica::adopt;
 use crate::lock::replica::hold_table::Holds;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{Grant, LockKey, LockValue, Nonce, Votes};
+use crate::runtime::cache::version;
 use crate::runtime::reconciles::Action;
 use crate::time::{Boottime, UnixMillis};
 
@@ -117,7 +117,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
     }
     match published {
         Published::Named(held) => {
-            members.holds.written(&uid, &attempt.nonce, adopt::version(&held));
+            members.holds.written(&uid, &attempt.nonce, version(&*held));
             memory.resume(&uid);
             announce(store, &held, attempt);
             leader.peers.request_reconcile_of_others(&held);

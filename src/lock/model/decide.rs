@@ -169,7 +169,7 @@ pub struct Rest {
     pub status: DistributedLockStatus,
     /// Time until the next reconcile.
     pub wake: Option<Duration>,
-    /// Set if the status publishes a renewal. Then the published validity becomes too short for its readers, at the latest at its end.
+    /// When the published validity becomes too short for its readers, at the latest at its end. Set if the status publishes a renewal.
     pub publish_by: Option<Boottime>,
 }
 

@@ -85,7 +85,7 @@ pub struct Hold {
     ///
     /// Before that, other replicas possibly have not adopted the hold.
     pub published: bool,
-    /// The version of the object with which this leader's status write named the hold. `None` before the API server confirmed it.
+    /// A version of the object whose status names the hold. `None` before the API server confirmed the write of the grant.
     pub(in crate::lock) written: Option<u64>,
     pub(in crate::lock) due: Boottime,
     /// When the next check of the holder is due, according to the check before the round that is under way.

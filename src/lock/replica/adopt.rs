@@ -18,7 +18,7 @@ use crate::lock::model::orphans::holder_nonce;
 use crate::quorum::model::effective;
 use crate::quorum::session::Sessions;
 use crate::redlock::{Settings, longest_ttl};
-use crate::runtime::cache::Change;
+use crate::runtime::cache::{Change, version};
 use crate::runtime::context::Context;
 use crate::time::{Boottime, UnixMillis};
 
@@ -83,11 +83,6 @@ fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distribute
     true
 }
 
-/// The version of an object. The API server defines versions as rising numbers.
-pub fn version(lock: &DistributedLock) -> Option<u64> {
-    lock.metadata.resource_version.as_ref()?.parse().ok()
-}
-
 /// This replica cannot renew a published hold yet. Its record, its session or the settings in force are missing.
 struct NotYet;
 
@@ -96,9 +91,7 @@ struct NotYet;
 /// Only the watch proves that a hold is gone, since `lock` can be older than the watch.
 pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) {
     if let Ok(Some(hold)) = hold_of(context, sessions, lock) {
-        let Terms { uid, nonce, .. } = hold.terms.clone();
-        holds.adopt(hold, false);
-        holds.written(&uid, &nonce, version(lock));
+        holds.adopt(Hold { written: version(lock), ..hold }, false);
     }
 }
 

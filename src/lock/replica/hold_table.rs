@@ -51,6 +51,7 @@ impl Holds {
                 existing.terms.ttl = hold.terms.ttl;
                 existing.terms.renew_interval = hold.terms.renew_interval;
                 existing.published |= hold.published;
+                existing.written = hold.written.or(existing.written);
             }
             _ => {
                 table.insert(hold.terms.uid.clone(), hold);

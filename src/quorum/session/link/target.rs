@@ -106,7 +106,7 @@ impl MemberLink {
         let (name, machine) = (self.name.clone(), self.shared.machine.clone());
         let mut voter = self.voter.lock();
         match &*voter {
-            Some((of, voter)) if *of == (epoch, guard.clone()) => voter.set_endpoint(endpoint),
+            Some(((of, guarded), voter)) if *of == epoch && *guarded == guard => voter.set_endpoint(endpoint),
             _ => {
                 let next = match guard.clone() {
                     Some(guard) => RedisMember::guarded(name, endpoint, machine, guard),
