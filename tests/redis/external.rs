@@ -1,5 +1,6 @@
 //! External masters: plain `redis-server` processes, with the user that docs/external.md requires.
 
+use crate::port::free_port;
 use crate::quorum::{connected, fresh_value, request, settings};
 use crate::server::{password, wait_until};
 use redis::aio::MultiplexedConnection;
@@ -12,7 +13,6 @@ use redlock_operator::redlock::{
     Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
 };
 use redlock_operator::time::{Clock as _, SystemClock};
-use std::net::TcpListener;
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct Master {
 
 impl Master {
     pub(crate) async fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut master = Self { child: spawn(port), port };
         master.ready().await;
         master

@@ -19,6 +19,8 @@ mod keys;
 mod library;
 mod limits;
 mod net;
+#[path = "../support/port.rs"]
+mod port;
 mod quorum;
 mod readers;
 mod rotation;

@@ -1,9 +1,9 @@
 //! A `redis-server` process that ends when it is dropped.
 
+use crate::port::free_port;
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, PROBE_USER, UserRule, users_acl};
 use redlock_operator::redis_member::{AdminConnection, Endpoint, Secret};
 use redlock_operator::time::SystemClock;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -71,8 +71,7 @@ impl Server {
         let elsewhere = |line: &&str| !["port", "bind", "dir", "aclfile"].contains(&line.split(' ').next().unwrap());
         let conf: Vec<&str> = conf.lines().filter(elsewhere).collect();
         std::fs::write(directory.join("redis.conf"), conf.join("\n")).unwrap();
-        // The listener finds a free port. If another process takes the port, `ready` reports it.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut server = Self { child: spawn(port, &directory), port, directory };
         server.ready().await;
         server

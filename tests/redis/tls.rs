@@ -1,5 +1,6 @@
 //! TLS with a real server: the verification, and the change of a certificate under running connections.
 
+use crate::port::free_port;
 use crate::server::{endpoint, locker, password, wait_until};
 use k8s_openapi::ByteString;
 use redlock_operator::{
@@ -13,7 +14,6 @@ use redlock_operator::{
 };
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl TlsServer {
         let directory = std::env::temp_dir().join(format!("redlock-tls-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker()])).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         put(&directory, certificate);
         let at = |file: &str| directory.join(file).to_string_lossy().into_owned();

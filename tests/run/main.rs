@@ -12,6 +12,8 @@ mod cut;
 mod faults;
 mod kubeconfig;
 mod losses;
+#[path = "../support/port.rs"]
+mod port;
 mod processes;
 mod screen;
 #[path = "../support/self_signed.rs"]

@@ -2,13 +2,14 @@
 
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use redlock_operator::time::Boottime;
 
+use crate::port::free_port;
 use crate::processes::{now, signal, until};
 
 /// The timeout of an immediate answer.
@@ -44,11 +45,7 @@ pub(crate) struct Servers(Vec<(Child, u16)>);
 
 impl Servers {
     pub(crate) fn start(count: usize) -> Self {
-        // All ports are reserved before the first one is released, so that no two are the same.
-        let reserved: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<_> = reserved.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
-        drop(reserved);
-        let servers = Self(ports.into_iter().map(start).collect());
+        let servers = Self((0..count).map(|_| start(free_port())).collect());
         for (_, port) in &servers.0 {
             until("redis-server answers", || ask(*port, "PING").as_deref() == Some("+PONG"));
         }

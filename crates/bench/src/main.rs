@@ -10,6 +10,8 @@ mod callers;
 mod certificate;
 mod floor;
 mod measure;
+#[path = "../../../tests/support/port.rs"]
+mod port;
 mod rivals;
 mod row;
 mod servers;

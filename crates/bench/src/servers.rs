@@ -1,11 +1,12 @@
 //! Masters for one run: `redis-server` processes on loopback, without persistence.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::certificate::Certificate;
+use crate::port::free_port;
 
 /// Timeout for connections and answers, because a frozen server does not answer.
 const STATS_DEADLINE: Duration = Duration::from_millis(200);
@@ -27,21 +28,16 @@ pub(crate) struct Servers {
     pub(crate) tls_ports: Vec<u16>,
 }
 
-/// A port that is free now. The server binds it next.
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
 impl Servers {
     pub(crate) fn start(count: usize, certificate: Option<&Certificate>) -> io::Result<Self> {
         let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let mut servers = Self { children: Vec::new(), ports: Vec::new(), tls_ports: Vec::new() };
         for _ in 0..count {
-            let port = free_port()?;
+            let port = free_port();
             let mut command = Command::new(&program);
             command.args(["--save", "", "--appendonly", "no", "--port", &port.to_string(), "--bind", "127.0.0.1"]);
             if let Some(certificate) = certificate {
-                let port = free_port()?;
+                let port = free_port();
                 command.args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);
                 command
                     .arg("--tls-cert-file")

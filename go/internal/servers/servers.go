@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -115,21 +117,22 @@ func (s *Servers) run(name, program string, arguments ...string) (*exec.Cmd, err
 	return command, nil
 }
 
+// freePorts returns free ports of 127.0.0.1 below the ephemeral range. The kernel gives an ephemeral port to an outgoing
+// connection, also before the server listens.
 func freePorts(count int) ([]string, error) {
 	var ports []string
-	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+	for _, offset := range mathrand.Perm(10_000) {
+		port := strconv.Itoa(20_000 + offset)
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 		if err != nil {
-			return nil, err
+			continue
 		}
-		defer listener.Close()
-		_, port, err := net.SplitHostPort(listener.Addr().String())
-		if err != nil {
-			return nil, err
+		listener.Close()
+		if ports = append(ports, port); len(ports) == count {
+			return ports, nil
 		}
-		ports = append(ports, port)
 	}
-	return ports, nil
+	return nil, errors.New("no free ports from 20000 to 29999")
 }
 
 func (s *Servers) writeKubeconfig() error {

@@ -9,6 +9,8 @@ mod election;
 mod fake_servers;
 mod fencing_tokens;
 mod hints;
+#[path = "../../../../tests/support/port.rs"]
+mod port;
 mod programs;
 mod recording;
 mod release_delivery;
@@ -21,7 +23,8 @@ use std::time::Duration;
 use redlock_client::{Client, FencingToken, Guard, Held, LossCause, NotAcquired, Release};
 use tokio::time::timeout;
 
-use servers::{Server, free_port, servers, urls};
+use port::free_port;
+use servers::{Server, servers, urls};
 
 const TTL: Duration = Duration::from_secs(20);
 /// A long timeout, since the machine can be busy.

@@ -1,6 +1,5 @@
 //! `redis-server` processes on loopback.
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -9,11 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::LONG;
-
-/// A port that no process uses.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use crate::port::free_port;
 
 /// A `redis-server` process.
 ///
@@ -25,8 +20,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::on(port).await
+        Self::on(free_port()).await
     }
 
     /// Starts a server with more options.

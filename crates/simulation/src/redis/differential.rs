@@ -4,6 +4,8 @@
 
 mod chance;
 mod compare;
+#[path = "../../../../tests/support/port.rs"]
+mod port;
 mod real;
 
 use super::{Config, ConnectionId, Server};

@@ -1,6 +1,5 @@
 //! A link to a real Redis, run with the very files that a member gets. Each of these needs `redis-server`.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -23,10 +22,13 @@ use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
 use crate::time::{Clock, SystemClock};
+use port::free_port;
 
 mod busy;
 mod epochs;
 mod lost;
+#[path = "../../../../tests/support/port.rs"]
+mod port;
 mod watches;
 
 /// A timeout that is much longer than every network operation of these tests.
@@ -49,7 +51,7 @@ impl Member {
     }
 
     fn of(plan: &Plan, auth: &Auth, index: usize, env: impl Fn(&Path) -> Vec<(&'static str, PathBuf)>) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let directory = std::env::temp_dir().join(format!("redlock-link-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let at = |path: &Path| path.to_string_lossy().into_owned();
