@@ -99,12 +99,14 @@ impl World {
         self.judge_finish(entry, lock);
         self.judge_publication(entry, lock);
         let holds = |object: &Value| object["status"]["holder"].is_object();
-        let suspended = lock.spec.suspend || before["spec"]["suspend"] == json!(true);
-        let begins = entry.change == Change::Added || holds(before) || holds(after) || suspended;
+        // The wait begins again at the end of a suspension that the status has. Nothing records one between two leaders.
+        let recorded = [before, after].iter().any(|object| reason(&object["status"], "Held") == "Suspended");
+        let begins = entry.change == Change::Added || holds(before) || holds(after) || recorded;
         if begins {
             self.oracle.times.waits_from.insert(uid.clone(), now);
         }
-        if begins || !before["status"]["conditions"].is_array() {
+        let suspended = lock.spec.suspend || before["spec"]["suspend"] == json!(true);
+        if begins || suspended || !before["status"]["conditions"].is_array() {
             self.oracle.times.waits.insert(uid, now);
         }
         let nonce = |object: &Value| object["status"]["holder"]["nonce"].as_str().map(str::to_owned);
@@ -316,11 +318,16 @@ impl World {
         }
         // A user that edits the status can remove the conditions.
         status["conditions"].as_array()?;
+        let is_well = self.leader_is_well(None, WELL);
+        if lock.spec.suspend && lock.metadata.deletion_timestamp.is_none() && reason(status, "Held") != "Suspended" {
+            let late = edited + PROMPT < self.now && is_well;
+            return late.then_some("it is suspended, and its status does not have that");
+        }
         let timeout = length(lock.spec.wait_timeout?);
         let waits = self.oracle.times.waits.get(uid).copied()?;
         let goes = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some();
         let over = (waits + timeout + self.set_back_since(waits)).max(edited) + PROMPT + CLOCKS < self.now;
-        (over && !goes && self.leader_is_well(None, WELL)).then_some("waitTimeout is over, and it has not finished")
+        (over && !goes && is_well).then_some("waitTimeout is over, and it has not finished")
     }
 
     /// Checks that a finished claim is deleted after `ttlAfterFinished`.
