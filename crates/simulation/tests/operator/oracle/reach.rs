@@ -35,8 +35,8 @@ struct Replica {
     runs: Option<At>,
     follows: Option<At>,
     reaches: BTreeMap<Place, At>,
-    /// How many voting members of each quorum it reaches.
-    reached: BTreeMap<Place, usize>,
+    /// Since when each voting member that it reaches has voted.
+    reached: BTreeMap<Place, Vec<At>>,
     /// The time before which it has received all writes.
     informed: Option<At>,
 }
@@ -49,8 +49,8 @@ struct Able {
     informed: Option<At>,
     /// Whether it reaches the API server, so it can lead.
     leads: bool,
-    /// Number of members that it reaches.
-    reached: usize,
+    /// Since when each member that it reaches has voted.
+    reached: Vec<At>,
 }
 
 /// The replicas that could renew on a quorum at one moment.
@@ -78,6 +78,10 @@ pub(super) struct Granted {
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     replicas: BTreeMap<usize, Replica>,
+    /// Since when each external master has voted without interruption, by its address.
+    ///
+    /// The operator restarts its own members only when all keys are on a majority of the other ones.
+    voters: BTreeMap<String, At>,
     samples: VecDeque<Sample>,
 }
 
@@ -92,8 +96,10 @@ impl Reach {
     /// During the first no replica could renew it. During the second neither the leader nor another replica that can
     /// lead could renew it.
     fn longest_gaps(&self, place: &Place, from: At, granted: &Granted, needed: usize) -> (u64, u64) {
-        let knows = |able: &Able| {
-            if able.reached < needed {
+        let knows = |at: At, able: &Able| {
+            // A member that votes again has the key after the next renewal.
+            let has_key = |since: &&At| **since <= granted.at || **since + granted.ttl / 2 <= at;
+            if able.reached.iter().filter(has_key).count() < needed {
                 return false;
             }
             let led = granted.by == Some(able.process) && able.started <= granted.at;
@@ -113,7 +119,8 @@ impl Reach {
             let is_leader = sample.leader == Some(able.process);
             if granted.is_published { able.leads && is_leader } else { able.leads || is_leader }
         };
-        (longest(&|_, able| knows(able)), longest(&|sample, able| led(sample, able) && knows(able)))
+        let known = longest(&|sample, able| knows(sample.at, able));
+        (known, longest(&|sample, able| led(sample, able) && knows(sample.at, able)))
     }
 
     /// Whether this process has run and reached the members of `place` for this time.
@@ -138,16 +145,25 @@ impl World {
         let quorums: Vec<Shared> = self.api.server.objects(Kind::RedisQuorum).cloned().collect();
         let voting: Vec<(Place, Vec<String>, usize)> = quorums.iter().map(|quorum| self.voting(quorum)).collect();
         let now = self.now;
+        let before = std::mem::take(&mut self.oracle.reach.voters);
+        let external = self.servers.all.iter().filter(|server| server.is_external).map(|server| &server.host);
+        let voters = external.filter(|host| voting.iter().any(|(_, hosts, _)| hosts.contains(host)));
+        let voters = voters.map(|host| (host.clone(), before.get(host).copied().unwrap_or(now)));
+        self.oracle.reach.voters = voters.collect();
         for process in 0..self.plan.replicas.len() {
             let (life, runs) = (self.processes[process].life, self.processes[process].lives());
             let runs = runs && self.processes[process].pace == Pace::Running;
             let follows = runs && self.api.weather.get(&process).is_none_or(|weather| weather.is_fair());
-            let network = &self.network;
-            let reached = |hosts: &[String]| hosts.iter().filter(|host| network.reaches(process, host, SLOW)).count();
-            let reached: Vec<(Place, usize, bool)> = voting
+            let (network, voters) = (&self.network, &self.oracle.reach.voters);
+            let reached = |hosts: &[String]| -> Vec<At> {
+                let reached = hosts.iter().filter(|host| network.reaches(process, host, SLOW));
+                reached.map(|host| voters.get(host).copied().unwrap_or_default()).collect()
+            };
+            let reached: Vec<(Place, Vec<At>, bool)> = voting
                 .iter()
                 .map(|(place, hosts, members)| (place.clone(), reached(hosts), members / 2))
-                .map(|(place, reached, minority)| (place, reached, runs && reached > minority))
+                .map(|(place, reached, minority)| (place, reached.len() > minority && runs, reached))
+                .map(|(place, reaches, reached)| (place, reached, reaches))
                 .collect();
             let replica = self.oracle.reach.replicas.entry(process).or_default();
             if replica.life != life {
@@ -155,7 +171,7 @@ impl World {
             }
             replica.runs = since(replica.runs, runs, now);
             replica.follows = since(replica.follows, follows, now);
-            replica.reached = reached.iter().map(|(place, reached, _)| (place.clone(), *reached)).collect();
+            replica.reached = reached.iter().map(|(place, reached, _)| (place.clone(), reached.clone())).collect();
             let before = std::mem::take(&mut replica.reaches);
             let reaches = reached.into_iter().filter(|(.., reaches)| *reaches);
             replica.reaches = reaches
@@ -179,7 +195,7 @@ impl World {
                 started: replica.started,
                 informed: replica.informed,
                 leads: replica.follows.is_some_and(|since| since + RECOVERS <= now),
-                reached: replica.reached.get(&place).copied().unwrap_or_default(),
+                reached: replica.reached.get(&place).cloned().unwrap_or_default(),
             });
             let able = able.collect();
             reach.samples.push_back(Sample { at: now, place, able, leader });
