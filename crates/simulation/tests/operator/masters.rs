@@ -13,8 +13,8 @@ use crate::servers::RedisHost;
 use crate::users::SHOP;
 use crate::world::{Event, World};
 
-/// The port of every master.
-const PORT: u16 = 6379;
+/// The port of every Redis server.
+pub(crate) const PORT: u16 = 6379;
 const USER: &str = "redlock";
 const PASSWORD: &str = "correct-horse";
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
+use crate::masters::PORT;
 use crate::messages::{SharedEnd, change};
 use crate::rng::hash;
 use crate::time::At;
@@ -53,6 +54,7 @@ pub(crate) struct Weather {
 
 pub(crate) struct Connection {
     way: Way,
+    port: u16,
     end: SharedEnd,
     /// The server and its end of the connection.
     peer: Option<(usize, ConnectionId)>,
@@ -91,7 +93,8 @@ impl World {
     }
 
     pub(crate) fn network_connect(&mut self, at: At, process: usize, connection: u64, address: &str, end: SharedEnd) {
-        let host = self.resolve(address.rsplit_once(':').map_or(address, |(host, _)| host));
+        let (host, port) = address.rsplit_once(':').expect("an address has a port");
+        let (host, port) = (self.resolve(host), port.parse().expect("a port is a number"));
         let way = (process, host);
         if !self.network.ways.contains_key(&way) {
             self.network.ways.insert(way.clone(), Weather::default());
@@ -99,7 +102,7 @@ impl World {
                 self.cut(&way, true, true);
             }
         }
-        let made = Connection { way, end, peer: None, last: [at; 2], held: Default::default() };
+        let made = Connection { way, port, end, peer: None, last: [at; 2], held: Default::default() };
         self.network.connections.insert(connection, made);
         self.travel(at, connection, Direction::Up, Segment::Open);
     }
@@ -139,10 +142,15 @@ impl World {
         let now = self.now;
         let Some(connection) = self.network.connections.get_mut(&number) else { return };
         let host = connection.way.1.clone();
+        let pod = self.cluster.cluster.truth().at(&host).next().map(|running| running.pod_uid.clone());
+        if connection.port != PORT
+            && let Some(pod) = &pod
+        {
+            return self.arrives_at_pod(number, pod, &segment);
+        }
         let Some(server) = self.servers.at_host(&host) else {
-            let pod = self.cluster.cluster.truth().at(&host).next().map(|running| running.pod_uid.clone());
-            if let Some(pod) = pod {
-                return self.arrives_at_pod(number, &pod, &segment);
+            if pod.is_some() && !matches!(segment, Segment::End) {
+                return self.travel(now, number, Direction::Down, Segment::Reset);
             }
             // No host has this address, so packets vanish. If the process closes the connection, nothing of it is left.
             if matches!(segment, Segment::End) {
