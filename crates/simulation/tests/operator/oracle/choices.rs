@@ -170,7 +170,7 @@ impl World {
         (due + PROMPT < self.now).then_some("its holder does not answer, and its hold has not begun to end")
     }
 
-    /// Whether a holder that failed its check has a fault.
+    /// Whether a holder did not answer its check lately.
     pub(super) fn is_unwell(&self, lock: &DistributedLock, holder: &Value) -> bool {
         let ttl = length(lock.spec.ttl);
         let uid = holder["podUID"].as_str().unwrap_or_default();
@@ -179,6 +179,6 @@ impl World {
         let truth = self.cluster.cluster.truth();
         let mut running = truth.running().filter(|running| running.pod_uid == uid);
         let reached = running.any(|running| !truth.is_cut(running.machine));
-        sick || !reached || lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
+        lock.spec.liveness.is_some() && (sick || !reached)
     }
 }

@@ -42,7 +42,10 @@ impl World {
         // A request that outlives its caller can publish a grant after its validity. It was never usable.
         let was_usable = |granted: &Granted| valid_until.is_none_or(|until| until > granted.at.0 as i64);
         let granted = self.oracle.times.granted(nonce).cloned().filter(was_usable);
-        let is_lost = |(granted, _): &(Granted, _)| reason == "Expired" && !self.is_silent(entry, granted.ttl);
+        let unwell = self.is_unwell(lock, &before["holder"]);
+        // No replica renews for a holder that fails its check.
+        let is_lost =
+            |(granted, _): &(Granted, _)| reason == "Expired" && !unwell && !self.is_silent(entry, granted.ttl);
         if let Some((granted, place)) = granted.zip(place.clone()).filter(is_lost) {
             let votes = |field: &str| before[field].as_u64().and_then(|votes| usize::try_from(votes).ok());
             let (yes, of) = (votes("votesGranted").unwrap_or_default(), votes("memberCount").unwrap_or_default());
@@ -50,7 +53,8 @@ impl World {
         }
         if reason == "HolderUnhealthy"
             && self.leader_is_well(place.as_ref(), 3_000_000)
-            && !self.is_unwell(lock, &before["holder"])
+            && !unwell
+            && lock.spec.claim.as_ref().is_none_or(|claim| claim.heartbeat.is_none())
             && !self.is_lease_idle(name)
         {
             self.oracle.violated(format!("{name} ended at {} for a holder that is well", self.now));
