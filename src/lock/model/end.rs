@@ -133,7 +133,7 @@ pub enum Doubt {
     Unreported,
     /// its pod vanished before the kubelet reported the end of its container
     Vanished,
-    /// its pod was to be deleted a minute ago, and no kubelet has reported its end
+    /// its pod's deletion deadline passed a minute ago, and no kubelet has reported its end
     Overdue,
     /// its pod's status no longer shows its container
     NoContainer,

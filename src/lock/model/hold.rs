@@ -88,10 +88,12 @@ pub struct Hold {
     /// A version of the object whose status names the hold. `None` before the API server confirmed the write of the grant.
     pub(in crate::lock) written: Option<u64>,
     pub(in crate::lock) due: Boottime,
-    /// When the next check of the holder is due, according to the check before the round that is under way.
+    /// When the next round is due at the latest, according to a check before the round that is under way.
     pub(in crate::lock) check_by: Option<Boottime>,
     /// A renewal is under way.
     pub(in crate::lock) under_way: bool,
+    /// The next round is early, together with those of other holds.
+    pub(in crate::lock) is_hastened: bool,
 }
 
 /// The failures of members in a round without a majority, for messages.
@@ -127,6 +129,7 @@ impl Hold {
             due,
             check_by: None,
             under_way: false,
+            is_hastened: false,
         }
     }
 
@@ -161,6 +164,18 @@ impl Hold {
     /// Whether the hold is valid at `now`, by the rounds of this replica.
     pub fn is_valid(&self, now: Boottime) -> bool {
         !self.refused && now < self.valid_until
+    }
+
+    /// Makes the next renewal due now, if the last round lacked a vote.
+    ///
+    /// The outcome of a round that is under way keeps this time.
+    pub(in crate::lock) fn hasten(&mut self, now: Boottime) {
+        if self.votes.is_some_and(|votes| votes.yes >= votes.of) {
+            return;
+        }
+        self.is_hastened |= !self.under_way;
+        let next = if self.under_way { self.check_by.get_or_insert(now) } else { &mut self.due };
+        *next = now.min(*next);
     }
 
     /// Records a successful check of the holder, before the round that it allows.
@@ -200,7 +215,8 @@ impl Hold {
                 let earned = self.last_majority_at.map(|_| self.valid_until);
                 self.valid_until = earned.map_or(valid_until, |earned| earned.max(valid_until));
                 (self.votes, self.last_majority_at, self.missing) = (Some(votes), Some(started), missing);
-                self.due = started + if is_first { self.part_of_interval() } else { self.terms.renew_interval };
+                let is_spread = std::mem::take(&mut self.is_hastened) || is_first;
+                self.due = started + if is_spread { self.part_of_interval() } else { self.terms.renew_interval };
             }
             Extend::Refused { .. } => self.refused = true,
             Extend::TooLate | Extend::NoQuorum { .. } => self.due = self.retry(now),
@@ -209,8 +225,8 @@ impl Hold {
 
     /// A part of the interval, which differs between holds.
     ///
-    /// A replica that starts renews all holds at the same time, and so does one that reaches the members again. This spreads their next
-    /// renewals over the interval.
+    /// A replica that starts renews all holds at the same time. So does one that reaches the members again, and the leader when a member votes
+    /// again. This spreads their next renewals over the interval.
     fn part_of_interval(&self) -> Duration {
         let [part, ..] = self.terms.nonce.bytes();
         self.terms.renew_interval * (u32::from(part) + 1) / 256

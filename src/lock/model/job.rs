@@ -130,7 +130,7 @@ pub enum UnfitJob {
     NotSuspended { job: String },
     /// Job {job} is suspended, and the Job controller has not confirmed that yet
     NotConfirmed { job: String },
-    /// DistributedLock {claim} is older and names Job {job}, too. A Job can have one lock: delete one of the two claims
+    /// DistributedLock {claim} is older and names the same Job {job}. A Job can have one lock: delete one of the two claims
     OtherClaim { job: String, claim: String },
     /// Pods of Job {job} still run. The lock can be granted when they have ended
     PodsRun { job: String },

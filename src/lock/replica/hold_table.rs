@@ -139,6 +139,13 @@ impl Holds {
         table.values_mut().filter(is_due).map(take).collect()
     }
 
+    /// Makes renewals on this quorum due whose last round lacked a vote.
+    pub fn hasten(&self, quorum_uid: &str, now: Boottime) {
+        let mut table = self.table.lock();
+        let on_quorum = table.values_mut().filter(|hold| hold.terms.quorum.uid == quorum_uid);
+        on_quorum.for_each(|hold| hold.hasten(now));
+    }
+
     /// Records the results of a check of the holder, for its next check.
     pub fn note_checks(&self, checked: &Hold) {
         let Hold { terms, failures, heartbeat, .. } = checked;

@@ -1,6 +1,6 @@
 //! Renews held locks on every replica, by its own timer. It waits neither for reconciles nor for the API server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,19 +18,20 @@ use crate::lock::model::heartbeat;
 use crate::lock::model::hold::{Hold, RenewalOutcome, Terms};
 use crate::lock::model::orphans;
 use crate::quorum::session::{MOST_IN_BATCH, QuorumSession, RenewalLimit, Sessions};
-use crate::redlock::{Drift, Extend, ExtendRequest, Nonce, Occupant, ValueSigner, repair_until};
+use crate::redlock::{Drift, Extend, ExtendRequest, Nonce, Occupant, RunId, ValueSigner, repair_until};
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, FairQueue, Slot};
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
+use crate::time::Boottime;
 
 /// Delay of a renewal that is not allowed now, or whose quorum has no session.
 const POSTPONED: Duration = Duration::from_millis(100);
 /// Delay of a renewal that panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
-/// Interval of the timer without holds. A new hold wakes it immediately.
-const IDLE: Duration = Duration::from_secs(60);
+/// Maximum time between two readings of the voting processes.
+const VOTERS: Duration = Duration::from_millis(500);
 
 /// The number of concurrent pipelines and checks of holders.
 pub const SLOTS: usize = 256;
@@ -49,6 +50,9 @@ pub struct Renewal {
     /// The slots for renewals and checks of holders.
     pub queue: FairQueue,
 }
+
+/// The processes that vote, by the UID of their quorum.
+type Voters = BTreeMap<String, BTreeSet<RunId>>;
 
 /// Whether the holder is checked before a renewal.
 fn is_asked(hold: &Hold, lock: &DistributedLock) -> bool {
@@ -90,9 +94,11 @@ async fn take_turn<'a>(
 impl Renewal {
     /// Renews all due holds until `stop`.
     pub async fn run(self, stop: CancellationToken) {
+        let mut voters = Voters::new();
         loop {
             let now = self.context.clock.boottime();
-            let pause = self.holds.next_due().map_or(IDLE, |due| due.since(now));
+            self.hasten_for_new_voters(&mut voters, now);
+            let pause = self.holds.next_due().map_or(VOTERS, |due| due.since(now).min(VOTERS));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.holds.changed() => {}
@@ -105,6 +111,21 @@ impl Renewal {
                 tokio::spawn(self.clone().guarded(batch));
             }
         }
+    }
+
+    /// Hastens the renewals that lacked a vote when another process votes.
+    ///
+    /// That process has no keys yet. Until the repairs after these renewals, the loss of another member would lose locks. Only the leader
+    /// repairs.
+    fn hasten_for_new_voters(&self, voters: &mut Voters, now: Boottime) {
+        let sessions = if self.leadership.borrow().is_some() { self.sessions.all() } else { Vec::new() };
+        let vote_now: Voters = sessions.iter().map(|session| (session.uid().to_owned(), session.voters())).collect();
+        for (uid, processes) in &vote_now {
+            if voters.get(uid).is_none_or(|before| !processes.is_subset(before)) {
+                self.holds.hasten(uid, now);
+            }
+        }
+        *voters = vote_now;
     }
 
     /// Renews a batch so that a panic over one lock affects no other.

@@ -1,5 +1,8 @@
 //! The members whose votes count at this moment, and whether there are enough.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use super::{MemberLink, QuorumSession};
 use crate::api::RedisQuorum;
 use crate::quorum::model::lists::{Lists, majority};
@@ -36,6 +39,18 @@ impl QuorumSession {
         let former = lists.former.as_ref().unwrap_or(&lists.voters);
         Electorate::joint(electors.collect(), names(former), names(&lists.voters))
             .with_clock_check(self.shared.clocks.clone())
+    }
+
+    /// The processes that vote now and answer this replica.
+    pub fn voters(&self) -> BTreeSet<RunId> {
+        let quorum = self.quorum();
+        let epoch = Lists::of(&quorum).epoch;
+        let voter = |link: &Arc<MemberLink>| {
+            let admitted = self.voting_run_id(&quorum, link)?;
+            let is_open = *link.voter(epoch)?.link().borrow() == Link::Open(admitted.clone());
+            is_open.then_some(admitted)
+        };
+        self.links().iter().filter_map(voter).collect()
     }
 
     /// Whether a majority of the members answers this replica.

@@ -88,7 +88,7 @@ impl fmt::Display for Report {
         let excepted = excepted.len();
         writeln!(
             f,
-            "not promised: {excepted} overlaps, of clients outside right after a clock was stepped (docs/safety.md)"
+            "not guaranteed: {excepted} overlaps, of clients outside right after a clock was stepped (docs/safety.md)"
         )?;
         write!(
             f,

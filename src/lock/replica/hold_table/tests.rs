@@ -240,6 +240,26 @@ fn a_check_that_is_due_before_the_next_renewal_hastens_it() {
     assert_eq!(renew(8_500, None), Some(at(11_500)), "the time of an earlier check does not apply");
 }
 
+#[test]
+fn a_renewal_without_all_votes_is_due_when_a_member_votes_again() {
+    let next_due = |yes, quorum: &str, is_under_way| {
+        let holds = Holds::default();
+        holds.adopt(hold(1, 3_000, 9_000).granted(Votes { yes, of: 3 }, at(0)), true);
+        if is_under_way {
+            holds.take_due(at(3_000));
+            holds.hasten(quorum, at(3_005));
+            holds.apply_outcome("uid", &nonce(1), renewed(3_000, 11_800), at(3_010));
+        } else {
+            holds.hasten(quorum, at(1_000));
+        }
+        holds.next_due()
+    };
+    assert_eq!(next_due(2, "q", false), Some(at(1_000)));
+    assert_eq!(next_due(3, "q", false), Some(at(3_000)), "no member lacks its key");
+    assert_eq!(next_due(2, "other", false), Some(at(3_000)));
+    assert_eq!(next_due(2, "q", true), Some(at(3_005)), "the member possibly missed the round that was under way");
+}
+
 /// A lock whose status names the hold with this nonce.
 fn naming(byte: u8) -> DistributedLock {
     serde_json::from_value(serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
@@ -300,4 +320,12 @@ fn renewals_that_began_together_are_spread_over_the_interval() {
         holds.apply_outcome("uid", &nonce(byte), round(Extend::NoQuorum { failures: vec![] }), at(5_900));
     };
     assert!(apart(dues(silent_before)), "it renews all holds at once when the members answer again");
+    let hastened_before = |holds: &Holds, byte| {
+        let votes = Votes { yes: 2, of: 3 };
+        let (started, valid_until, missing, others) = (at(3_000), at(11_800), Vec::new(), Vec::new());
+        let incomplete = Extend::Renewed { started, valid_until, votes, missing, others };
+        holds.apply_outcome("uid", &nonce(byte), round(incomplete), at(3_010));
+        holds.hasten("q", at(5_990));
+    };
+    assert!(apart(dues(hastened_before)), "it renews all holds at once when a member votes again");
 }

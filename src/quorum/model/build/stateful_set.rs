@@ -181,6 +181,8 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
 ///
 /// Only a voting member echoes, because the operator opens and closes the probe's user together with the voting users. The probe's
 /// user has the same name in every membership epoch. Clients can resolve a member that is not ready.
+///
+/// The second success gives the operator two seconds to set the keys of held locks again. An eviction of another member waits for that.
 fn readiness(plan: &Plan) -> Probe {
     // The probe connects to its own process over loopback and checks no certificate. The operator checks the served certificate.
     let tls = if plan.tls.is_some() { " --tls --insecure" } else { "" };
@@ -191,6 +193,7 @@ fn readiness(plan: &Plan) -> Probe {
         period_seconds: Some(2),
         timeout_seconds: Some(2),
         failure_threshold: Some(1),
+        success_threshold: Some(2),
         ..Probe::default()
     }
 }

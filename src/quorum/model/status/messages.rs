@@ -75,7 +75,7 @@ messages! {
     /// Keys live longer than maxTTL {bound} on average. A member that restarts can forget them too early. Let the clients that set them
     /// use a ttl of at most {bound}
     KeysBeyondBound { bound: GoDuration } => (Type::TTLWithinBound, Status::False, CommonReason::KeysBeyondMaxTTL),
-    /// {problem}. Members that run keep the certificate that they have, and the operator updates no member until this is mended
+    /// {problem}. Members that run keep the certificate that they have, and the operator updates no member until the certificate is valid
     CertificateInvalid { problem: String } => (Type::TLSReady, Status::False, CommonReason::CertificateInvalid),
     /// {waits}
     CertificatePending { waits: String } => (Type::TLSReady, Status::False, CommonReason::CertificatePending),
@@ -171,7 +171,7 @@ pub enum MemberWaits {
     CertificateNoPod { member: String },
     /// {member} speaks plain TCP until its pod has been replaced
     CertificatePlain { member: String },
-    /// {member} serves a certificate that the operator refuses ({failure}). If it stays so, delete its pod
+    /// {member} serves a certificate that the operator refuses ({failure}). If this lasts for two minutes, delete its pod
     CertificateRefused { member: String, failure: String },
     /// {member} has not shown its certificate yet
     CertificateUnconfirmed { member: String },
