@@ -54,7 +54,7 @@ fn two_holders_at_once_are_seen() {
     assert_eq!(of(&[hold("a", None, 0, 20), other]), (0, 0), "keys are independent");
 }
 
-/// docs/safety.md, "What is not promised".
+/// docs/safety.md, "Limits".
 #[test]
 fn a_stepped_clock_excepts_outside_clients_until_the_fence() {
     let stepped = [Fault { from: 15, until: 19, clock: true, ..Fault::default() }];

@@ -38,6 +38,8 @@ fn the_version_is_the_same_everywhere() {
         "docs/installation.md",
         "docs/run.md",
         "docs/agent.md",
+        "docs/any-controller.md",
+        "docs/multi-cluster.md",
         "docs/which-way.md",
         "docs/languages.md",
         "docs/command.md",

@@ -1,4 +1,4 @@
-//! Forced losses of all kinds that docs/safety.md and docs/agent.md promise something for, many of them. A command records when
+//! Forced losses of all kinds that docs/safety.md and docs/agent.md have guarantees for, many of them. A command records when
 //! it runs, and an application records the deadlines that its agent returns. The test compares both with the members' clock.
 //!
 //! `LOSSES=200` sets the number of losses (default: one of each kind). `KINDS=Minority` selects kinds by a part of their names.

@@ -227,7 +227,7 @@ fn events((path, name): (&str, &str)) -> String {
 #[test]
 fn events_are_on_one_page() {
     let introduction = "\
-`kubectl events` shows these Events of locks and quorums. They are for people, and Kubernetes deletes them after an hour. Programs read \
+`kubectl events` shows these Events of locks and quorums. They are for users, and Kubernetes deletes them after an hour. Programs read \
 [conditions](conditions.md). For claims the operator publishes Warnings only, because the history in the status has the rest.";
     let body = format!(
         "## DistributedLock\n\n{}\n## RedisQuorum\n\n{}\n## Job\n\n{}\n## Any watched object\n\n\

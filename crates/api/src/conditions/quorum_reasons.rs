@@ -31,7 +31,7 @@ names! {
 names! {
     /// Reasons of all other conditions.
     CommonReason {
-        /// All is as it should be.
+        /// The operator found no problem.
         AsExpected,
         /// Some members do not vote.
         ///

@@ -175,7 +175,7 @@ names! {
         ///
         /// To do: create another claim.
         WaitTimeout,
-        /// The validity ran out before a majority renewed it, so the holder lost the lock while it worked.
+        /// The validity expired before a majority renewed it, so the holder lost the lock while it worked.
         ///
         /// Automatic: the operator grants the lock again when a majority of the members no longer has its key.
         ///
