@@ -15,11 +15,12 @@ use crate::api::requests::{RequestError, request};
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::contention::LockRef;
 use crate::lock::replica::location;
-use crate::quorum::session::FLOOR_STEP;
+use crate::quorum::session::{FLOOR_STEP, floor_of};
 use crate::redlock::FencingToken;
 use crate::runtime::cache::{Guarded, Kind as _};
 use crate::runtime::context::Context;
 use crate::runtime::leader::{Term, quorum_name};
+use crate::time::UnixMillis;
 
 /// How often the leader checks for holds on the earlier default.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -125,8 +126,14 @@ async fn has_larger_tokens(leader: &LeaderContext) -> bool {
         return true;
     }
     let Some(session) = location::session(&members.sessions, &HeldQuorum::of(&quorum)) else { return false };
-    let now = FencingToken::new(context.api_now().0.saturating_mul(1_000)).unwrap_or_default();
-    session.raise_counters(now.saturating_add(FLOOR_STEP)).await
+    let earlier = context.default_quorum().and_then(|earlier| context.quorums.get(&earlier));
+    session.raise_counters(above_tokens(earlier.as_deref(), context.api_now())).await
+}
+
+/// A number above all tokens of the earlier default, which can be ahead of the API server's clock.
+fn above_tokens(earlier: Option<&RedisQuorum>, api_now: UnixMillis) -> FencingToken {
+    let now = FencingToken::new(api_now.0.saturating_mul(1_000)).unwrap_or_default();
+    earlier.map_or(now, |earlier| floor_of(earlier).max(now)).saturating_add(FLOOR_STEP)
 }
 
 /// Returns the earlier default on which locks without a quorum of their own are held.
@@ -179,6 +186,17 @@ mod tests {
         assert_eq!(other(&["new", "old"], ""), Some("old".to_owned()));
         assert_eq!(other(&["new"], ""), None);
         assert_eq!(other(&["old"], "old"), None, "a hold on a deleted quorum runs out");
+    }
+
+    #[test]
+    fn the_next_default_begins_above_counters_that_are_ahead() {
+        let earlier = |floor: i64| -> RedisQuorum {
+            serde_json::from_value(json!({"metadata": {"name": "old"}, "spec": {}, "status": {"tokenFloor": floor}}))
+                .unwrap()
+        };
+        let above = |floor| above_tokens(Some(&earlier(floor)), UnixMillis(5)).get();
+        assert_eq!(above(9_000), 9_000 + i64::from(FLOOR_STEP));
+        assert_eq!(above(4_000), 5_000 + i64::from(FLOOR_STEP));
     }
 
     #[tokio::test]

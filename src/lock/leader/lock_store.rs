@@ -3,7 +3,7 @@
 //! Every write of holder, token or validity carries the resourceVersion that it was decided on. The store remembers each write until the
 //! watch has caught up, so that no decision uses a state that this replica has replaced.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -17,7 +17,7 @@ use crate::api::{DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINAL
 use crate::lock::model::contention::LockRef;
 use crate::lock::model::decide::{has_finalizer, is_labelled};
 use crate::lock::model::events::LockEvent;
-use crate::runtime::cache::Guarded;
+use crate::runtime::cache::{Guarded, version};
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, Slot};
 
@@ -166,26 +166,18 @@ fn other_finalizers(lock: &DistributedLock) -> Vec<String> {
 
 /// Pure: the last write of each lock object by this replica, by UID.
 #[derive(Debug, Default)]
-struct Written(Mutex<HashMap<String, Version>>);
-
-#[derive(Debug, Default)]
-struct Version {
-    object: Arc<DistributedLock>,
-    /// Versions that this object replaced. The cache can still have them.
-    replaced: HashSet<String>,
-}
+struct Written(Mutex<HashMap<String, Arc<DistributedLock>>>);
 
 impl Written {
     fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
-        let (Some(uid), Some(version)) = (cached.uid(), cached.resource_version()) else { return cached };
+        let Some(uid) = &cached.metadata.uid else { return cached };
         let mut newest = self.0.lock();
-        match newest.get(&uid) {
-            Some(written) if written.replaced.contains(&version) => written.object.clone(),
-            Some(_) => {
-                newest.remove(&uid);
+        match newest.get(uid) {
+            Some(written) if version(&*cached) < version(&**written) => written.clone(),
+            _ => {
+                newest.remove(uid);
                 cached
             }
-            None => cached,
         }
     }
 
@@ -194,12 +186,8 @@ impl Written {
         object.metadata.managed_fields = None;
         let object = Arc::new(object);
         // A write that changed nothing keeps its version.
-        let replaced = replaced.filter(|replaced| object.resource_version().as_ref() != Some(replaced));
-        if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
-            let mut newest = self.0.lock();
-            let version = newest.entry(uid).or_default();
-            version.replaced.insert(replaced);
-            version.object = object.clone();
+        if let Some(uid) = object.uid().filter(|_| replaced.is_some() && object.resource_version() != replaced) {
+            self.0.lock().insert(uid, object.clone());
         }
         object
     }
@@ -224,8 +212,11 @@ mod tests {
         written.remember(Some("1".into()), version("2"));
         written.remember(Some("2".into()), version("3"));
         assert_eq!(["1", "2", "3"].map(newest), ["3", "3", "3"]);
-        written.remember(Some("1".into()), version("2"));
-        assert_eq!(newest("7"), "7", "a later write of another client wins");
+        // A conflict with writes of other clients, which the watch has not delivered.
+        written.remember(Some("3".into()), version("8"));
+        written.remember(Some("8".into()), version("9"));
+        assert_eq!(newest("7"), "9", "a version between two known ones is older, too");
+        assert_eq!(newest("10"), "10", "a later write of another client wins");
         assert_eq!(newest("1"), "1", "the remembered write is dropped");
     }
 }

@@ -16,7 +16,7 @@ use super::hold_record::HoldRecord;
 use super::queue::Place;
 use super::refusal::Refusal;
 use super::status::Draft;
-use super::verdict::Verdict;
+use super::verdict::{Verdict, is_deleting};
 use crate::api::{
     BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LEASE_LABEL, LOCK_FINALIZER,
     LockHolder, RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION,
@@ -221,7 +221,7 @@ pub fn requests(lock: &DistributedLock) -> Vec<&'static str> {
 pub struct Correction {
     /// A release annotation with the token of another hold.
     pub stale: Option<&'static str>,
-    /// The names of the missing label and of the stale annotation, for messages.
+    /// The names of the missing finalizer, of the missing label and of the stale annotation, for messages.
     pub fields: String,
 }
 
@@ -229,8 +229,11 @@ impl Correction {
     /// The correction that a held lock needs.
     pub fn of(lock: &DistributedLock) -> Option<Self> {
         let stale = held::stale_release(lock);
+        // A user who replaces the object can drop its finalizers.
+        let finalizer = (!has_finalizer(lock) && !is_deleting(lock)).then(|| format!("finalizer {LOCK_FINALIZER}"));
         let label = (!is_labelled(lock)).then(|| format!("label {LEASE_LABEL}"));
-        let fields: Vec<_> = label.into_iter().chain(stale.map(|name| format!("annotation {name}"))).collect();
+        let stale_name = stale.map(|name| format!("annotation {name}"));
+        let fields: Vec<_> = finalizer.into_iter().chain(label).chain(stale_name).collect();
         (!fields.is_empty()).then(|| Self { stale, fields: fields.join(" and ") })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::end::Doubt;
-use crate::api::DistributedLock;
+use crate::api::{DistributedLock, MilliTime};
 use crate::evidence::{self, ContainerEvidence, container_state};
 use crate::time::UnixMillis;
 
@@ -43,7 +43,8 @@ pub struct PodEvidence<'a> {
 pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
     let state = |pod: &Pod| match container_id {
         Some(id) => container_state(pod, id),
-        None if evidence::has_ended(pod) => ContainerEvidence::Dead,
+        // Before the phase is final, the kubelet can start the next container.
+        None if evidence::has_ended(pod) && evidence::is_final(pod) => ContainerEvidence::Dead,
         None => ContainerEvidence::Runs,
     };
     let Some(pod) = evidence.pod else {
@@ -77,10 +78,16 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
 ///
 /// The container of the hold has terminated. A container that began before the grant takes the hold for its own. This happens if the operator
 /// granted the lock before it observed that the earlier container had ended. `since` is the time of [`successor_since`], in whole seconds.
-pub fn successor_leads_for(lock: &DistributedLock, since: UnixMillis, api_now: UnixMillis) -> Option<Duration> {
+/// `valid_until` is the end of the last validity, which an end that has begun records.
+pub fn successor_leads_for(
+    lock: &DistributedLock,
+    since: UnixMillis,
+    valid_until: Option<MilliTime>,
+    api_now: UnixMillis,
+) -> Option<Duration> {
     lock.holder()?.pod_uid.as_ref()?;
     let acquired_at = UnixMillis::from(lock.status.as_ref()?.acquired_at?);
-    let until = lock.ending().map_or_else(|| lock.valid_until(), |ending| ending.until)?;
+    let until = lock.ending().map_or(valid_until, |ending| ending.until)?;
     let left = UnixMillis::from(until).since(api_now);
     (since <= acquired_at && !left.is_zero()).then_some(left)
 }
@@ -134,6 +141,12 @@ mod tests {
 
     fn ended(id: &str) -> Pod {
         pod(json!({"terminated": {"exitCode": 0, "containerID": id}}), json!({}))
+    }
+
+    fn final_pod() -> Pod {
+        let mut pod = ended("c1");
+        pod.status.as_mut().unwrap().phase = Some("Failed".into());
+        pod
     }
 
     fn present(pod: &Pod) -> PodEvidence<'_> {
@@ -212,7 +225,7 @@ mod tests {
                 "spec": {}, "status": {"transitions": 1, "acquiredAt": "2026-01-01T00:00:00.000Z",
                 "validUntil": "2026-01-01T00:01:04.000Z", "holder": holder, "ending": ending.map(end)}}))
             .unwrap();
-            successor_leads_for(&lock, UnixMillis(since), NOW).map(|left| left.as_secs())
+            successor_leads_for(&lock, UnixMillis(since), lock.valid_until(), NOW).map(|left| left.as_secs())
         };
         let in_pod = json!({"identity": "a", "podUID": "u1"});
         let acquired = NOW.0 - 60_000;
@@ -227,7 +240,8 @@ mod tests {
     #[test]
     fn an_owner_has_ended_with_its_containers_or_without_a_node() {
         assert_eq!(judge_pod(present(&running()), NOW), Instance::Running);
-        assert_eq!(judge_pod(present(&ended("c1")), NOW), Instance::Terminated);
+        assert_eq!(judge_pod(present(&final_pod()), NOW), Instance::Terminated);
+        assert_eq!(judge_pod(present(&ended("c1")), NOW), Instance::Running, "its next container can follow");
         let departed = |pod: &Pod| judge_pod(PodEvidence { departed: Some(pod), ..PodEvidence::default() }, NOW);
         let mut gone = running();
         assert!(matches!(departed(&gone), Instance::Doubt(_)));
@@ -239,7 +253,7 @@ mod tests {
     fn a_pod_ended_without_proof_is_in_doubt() {
         let judged = |pod: &Pod| judge_pod(present(pod), NOW);
         assert_eq!(judged(&running()), Instance::Running);
-        assert_eq!(judged(&ended("c1")), Instance::Terminated);
+        assert_eq!(judged(&final_pod()), Instance::Terminated);
         let unknown = json!({"terminated": {"exitCode": 137, "containerID": "c1", "reason": "ContainerStatusUnknown"}});
         let mut lost = pod(unknown, json!({}));
         lost.status.as_mut().unwrap().phase = Some("Failed".into());

@@ -64,10 +64,10 @@ pub fn has_another_candidate(context: &Context, lock: &DistributedLock) -> bool 
 fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
     let Some(holder) = lock.holder() else { return Liveness::Unbound };
     let namespace = lock.namespace().unwrap_or_default();
-    if let (Some(name), Some(uid)) = (&holder.job_name, &holder.job_uid) {
+    // Without the cache of Jobs nothing is known about the Job.
+    if let (Some(jobs), Some(name), Some(uid)) = (&context.jobs, &holder.job_name, &holder.job_uid) {
         let token = lock.fencing_token().unwrap_or_default();
-        let job = context.jobs.as_ref().and_then(|jobs| jobs.named(&namespace, name));
-        let job = job.filter(|job| job.uid().as_deref() == Some(uid));
+        let job = jobs.named(&namespace, name).filter(|job| job.uid().as_deref() == Some(uid));
         return Liveness::Job(JobEvidence::of(job.as_deref(), job_pods(context, &namespace, uid, token), token));
     }
     of_pod(context, lock, |id, evidence| Liveness::Bound(instance::judge(id, evidence, context.api_now())))
@@ -145,4 +145,25 @@ fn pods_of(context: &Context, owners: &[&str], is_owned: impl Fn(&Pod) -> bool) 
         (pod, instance)
     });
     present.chain(departed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::fake_api;
+    use crate::runtime::settings::Settings;
+
+    #[tokio::test]
+    async fn a_replica_without_jobs_takes_no_job_for_deleted() {
+        let context = fake_api::context(Settings::default(), |_request| (404, json!({})));
+        assert!(context.jobs.is_none());
+        let lock: DistributedLock =
+            serde_json::from_value(json!({"metadata": {"name": "l", "namespace": "ns", "uid": "u"},
+            "spec": {"key": "k", "claim": {"jobName": "j", "jobUID": "j-1"}},
+            "status": {"holder": {"identity": "j", "jobName": "j", "jobUID": "j-1"}, "fencingToken": 7}}))
+            .unwrap();
+        assert_eq!(verdict(&context, &lock, None), Verdict::Keep);
+    }
 }

@@ -114,6 +114,14 @@ fn a_release_with_another_token_delays_no_renewal() {
     assert_eq!(Correction::of(&release("7")), None, "the token is that of this hold");
 }
 
+#[test]
+fn a_held_lock_gets_its_finalizer_again() {
+    let lock = held_lock(json!({"metadata": {"finalizers": []}}));
+    assert_eq!(Correction::of(&lock).unwrap().fields, format!("finalizer {LOCK_FINALIZER}"));
+    let deleting = held_lock(json!({"metadata": {"finalizers": [], "deletionTimestamp": "2026-01-01T00:01:00Z"}}));
+    assert_eq!(Correction::of(&deleting), None, "the API server adds no finalizer then");
+}
+
 /// The queue of writes passes the renewal that is needed first.
 #[test]
 fn a_renewal_of_a_lease_is_needed_at_half_of_the_ttl() {
