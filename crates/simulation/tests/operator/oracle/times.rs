@@ -320,7 +320,7 @@ impl World {
         status["conditions"].as_array()?;
         let is_well = self.leader_is_well(None, WELL);
         if lock.spec.suspend && lock.metadata.deletion_timestamp.is_none() && reason(status, "Held") != "Suspended" {
-            let late = edited + PROMPT < self.now && is_well;
+            let late = edited.max(*self.oracle.times.waits.get(uid)?) + PROMPT < self.now && is_well;
             return late.then_some("it is suspended, and its status does not have that");
         }
         let timeout = length(lock.spec.wait_timeout?);
