@@ -65,6 +65,8 @@ pub(crate) struct Electors {
     /// The versions of the lock that the policy's cache receives.
     cached: Vec<(At, Value)>,
     admitted: Option<Admitted>,
+    /// When a candidate last wrote the Lease after its duration.
+    revived: Option<At>,
     refused: Option<Refused>,
     /// Whether the current write comes from a candidate instead of the operator.
     writing: bool,
@@ -191,6 +193,9 @@ impl World {
         // The policy compares nothing before a lock exists.
         let hold = Some(nonce(&params)).filter(|hold| !hold.is_empty()).map(str::to_owned);
         let container = flight.candidate.clone();
+        if self.is_lease_idle(ELECTION) {
+            self.electors.revived = Some(self.now);
+        }
         self.electors.admitted = hold.map(|hold| Admitted { name, container, hold, at: self.now });
         self.electors.writing = true;
         self.api_changed();
@@ -217,7 +222,8 @@ impl World {
         let same = before.filter(|before| before.nonce == nonce(lock) && now.0 - before.last.0 <= AGAIN);
         let since = same.map_or(now, |before| before.since);
         let took = now.0 - since.0;
-        if took > TTL * 1_000 + lag(self.seed) {
+        // A new leader waits for the duration of the Lease before it marks it.
+        if took > TTL * 1_000 + lag(self.seed) && self.leader_is_well(None, TTL * 1_000) {
             let what = format!("the policy refuses the pod that holds {ELECTION} for {took} us, at {now}");
             self.oracle.violated_once(what, &format!("refused {}", nonce(lock)));
         }
@@ -290,8 +296,13 @@ impl World {
         }
     }
 
-    /// Whether this is the election with a Lease, and no candidate has written the Lease for its duration.
-    pub(crate) fn is_lease_idle(&self, lock: &str) -> bool {
+    /// Whether this is the election with a Lease, and no candidate had written the Lease for its duration until lately.
+    pub(crate) fn was_lease_idle(&self, lock: &str) -> bool {
+        let is_lately = |at: At| self.now.0 - at.0 < 1_000_000;
+        self.is_lease_idle(lock) || lock == ELECTION && self.electors.revived.is_some_and(is_lately)
+    }
+
+    fn is_lease_idle(&self, lock: &str) -> bool {
         let is_late = |written: &Admitted| self.now.0 - written.at.0 >= candidate::DURATION.unsigned_abs() * 1_000_000;
         lock == ELECTION && self.plan.electors && self.electors.admitted.as_ref().is_none_or(is_late)
     }

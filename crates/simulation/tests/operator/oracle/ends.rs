@@ -55,7 +55,7 @@ impl World {
             && self.leader_is_well(place.as_ref(), 3_000_000)
             && !unwell
             && lock.spec.claim.as_ref().is_none_or(|claim| claim.heartbeat.is_none())
-            && !self.is_lease_idle(name)
+            && !self.was_lease_idle(name)
         {
             self.oracle.violated(format!("{name} ended at {} for a holder that is well", self.now));
         }

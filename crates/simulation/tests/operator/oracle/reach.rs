@@ -13,7 +13,7 @@ use redlock_simulation::kube::api::{Kind, Shared};
 use super::fences::counted_masters;
 
 /// A quorum's namespace and name.
-pub(super) type Place = (String, String);
+pub(crate) type Place = (String, String);
 
 /// A replica that has followed the API server for this time has all earlier writes.
 const CATCHES_UP: u64 = 3_000_000;
@@ -242,7 +242,7 @@ impl World {
     }
 
     /// Whether one replica has led for this time, and has followed the API server and reached `place`.
-    pub(super) fn leader_is_well(&self, place: Option<&Place>, length: u64) -> bool {
+    pub(crate) fn leader_is_well(&self, place: Option<&Place>, length: u64) -> bool {
         let led = self.oracle.leads_since + length <= self.now;
         let well = |process| self.oracle.reach.is_well(process, place, self.now, length);
         led && self.leading().is_some_and(well)
