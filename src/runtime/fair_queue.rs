@@ -102,16 +102,15 @@ struct Waiting<W> {
     changes: VecDeque<W>,
     /// By the end of the validity, and then by arrival.
     renewals: BTreeMap<(Boottime, u64), W>,
-    /// Whether the last served entry was a change.
-    is_renewals_turn: bool,
+    has_served_change: bool,
 }
 
 impl<W> Waiting<W> {
-    const EMPTY: Self = Self { changes: VecDeque::new(), renewals: BTreeMap::new(), is_renewals_turn: false };
+    const EMPTY: Self = Self { changes: VecDeque::new(), renewals: BTreeMap::new(), has_served_change: false };
 
     fn take_next(&mut self) -> Option<W> {
-        let takes_change = !self.changes.is_empty() && (self.renewals.is_empty() || !self.is_renewals_turn);
-        self.is_renewals_turn = takes_change;
+        let takes_change = !self.changes.is_empty() && (self.renewals.is_empty() || !self.has_served_change);
+        self.has_served_change = takes_change;
         if takes_change { self.changes.pop_front() } else { self.renewals.pop_first().map(|(_, next)| next) }
     }
 

@@ -108,7 +108,7 @@ impl NodeHistory {
             }
             let lost = state.is_lost(self.most_report, now);
             if lost != state.lost {
-                tracing::info!(node = name, lost, "the state of pods on a node that does not report is not known");
+                tracing::info!(node = name, lost, "a node does not report, or reports again");
                 (state.lost, changed) = (lost, true);
             }
         }

@@ -39,7 +39,7 @@ impl Scope {
         }
     }
 
-    /// A scope with all namespaces of both scopes and this namespace. It can be larger.
+    /// A scope with both scopes and this namespace. If one of them has the whole cluster, it has the whole cluster, too.
     #[must_use]
     pub fn with(&self, other: &Self, namespace: &str) -> Self {
         match (self, other) {

@@ -30,7 +30,7 @@ pub struct Settings {
     pub left_out: BTreeSet<String>,
     /// Whether it takes locks for Jobs, and starts and suspends them.
     pub jobs: bool,
-    /// Namespaces in which the chart's policy does not compare Leases with locks. `None` means all namespaces.
+    /// Namespaces without the policy on Leases. With `None` no namespace has it.
     pub lease_gate_leaves_out: Option<BTreeSet<String>>,
     /// Whether each lock has its own series in the metrics.
     pub lock_metrics: bool,

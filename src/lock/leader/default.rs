@@ -26,7 +26,7 @@ use crate::time::UnixMillis;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a term must last before another default comes into force.
 ///
-/// Later no write of an earlier leader can land.
+/// By then no write of an earlier leader is under way.
 const SETTLED: Duration = Duration::from_secs(15);
 
 /// Sets the default in force at the beginning of a term, before the first grant.

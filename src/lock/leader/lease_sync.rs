@@ -57,9 +57,7 @@ impl LeaseSync {
         }
     }
 
-    /// As [`Self::ensure`], but a simultaneous write by a candidate is an error.
-    ///
-    /// After it succeeds, the policy applies to the Lease.
+    /// As [`Self::ensure`], but it fails if a candidate writes at the same time. When it succeeds, the policy applies to the Lease.
     pub(super) async fn correct(&self, store: &LockStore, lock: &DistributedLock) -> Synced {
         self.change(store, lock, |lease, times| lease::decide(lock, lease, times)).await
     }

@@ -104,8 +104,8 @@ impl Memory {
 
 /// Whether a lock with this pause could not hold the key now.
 ///
-/// Its candidate does not answer, or its status cannot be written. Answers of the quorum or of another client concern every lock on the
-/// key, so they do not matter here.
+/// Its candidate does not answer, or its status cannot be written. An answer of the quorum or of another client concerns every lock on the
+/// key, so it makes no single lock unable.
 fn is_unable(pause: &Pause, now: Boottime) -> bool {
     matches!(pause.message.reason(), HeldReason::NoCandidate | HeldReason::Pending)
         && now < pause.until + YIELDS_UNTIL_RETRY

@@ -112,7 +112,7 @@ impl Peers {
     fn is_on(&self, access: &Access, lock: &DistributedLock) -> bool {
         match HoldRecord::of(lock) {
             Some(record) => has(&record, &access.quorum, &access.key),
-            // Its status has no record of the place.
+            // Its status does not say where it is held, so it counts on every key.
             None if lock.holder().is_some() => true,
             None => access::of(&self.store.context, lock)
                 .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),

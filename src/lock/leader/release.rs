@@ -37,9 +37,9 @@ type Written = Result<Arc<DistributedLock>, Error>;
 /// A phase is one write of the status, and the changes that come before and after it.
 pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phase: &Phase) -> Stepped {
     let LeaderContext { store, members, peers, .. } = leader;
-    let doubt = match phase {
-        // The policy on Leases, and readers of the status, compare pods and not containers. Until the validity passes, the next container of the
-        // pod that the status names possibly leads.
+    let other_end = match phase {
+        // The status and the policy on Leases name a pod and no container. The next container of the pod can act under this hold until the
+        // validity passes.
         Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.context.api_now()) => {
             let since = holder::successor_since(&leader.context, lock);
             let until = lock.valid_until().max(last_validity(members, lock));
@@ -55,7 +55,7 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
         Phase::Freed(end) | Phase::RanOut(end) => doubt_about_deletion(&store.context.client, lock, end).await?,
         _ => None,
     };
-    let phase = doubt.map_or_else(|| phase.clone(), Phase::Ending);
+    let phase = other_end.map_or_else(|| phase.clone(), Phase::Ending);
     let draft = || Draft::of(lock, store.context.api_now());
     let newer = match &phase {
         Phase::Stopping(end) => {

@@ -18,7 +18,7 @@ pub fn lock_delay(lock: &DistributedLock, max_ttl_in_force: Duration) -> Duratio
 
 /// When the next holder can get the lock, after a validity that ends at `until`.
 ///
-/// Without a session the maxTTL in force is unknown. The delay is then complete, and the seal limits what is left of it.
+/// Without a session the maxTTL in force is unknown. Then the whole lockDelay counts here, and the seal shortens it.
 pub fn end_of_delay(lock: &DistributedLock, until: MilliTime, max_ttl_in_force: Option<Duration>) -> Option<MilliTime> {
     let delay = lock_delay(lock, max_ttl_in_force.unwrap_or(Duration::MAX));
     MilliTime::from_millis(UnixMillis::from(until).plus(delay).0)

@@ -59,9 +59,7 @@ pub enum RenewalOutcome {
 pub struct Hold {
     /// Identity and settings.
     pub terms: Terms,
-    /// The end of the validity that the last round earned.
-    ///
-    /// Before a round of this replica had a majority, it is the time until which the leader waits for one.
+    /// The time until which this replica counts the hold as valid: as its last round earned, or one ttl after the adoption.
     pub valid_until: Boottime,
     /// The votes of that round. An adopted hold has none before its first renewal.
     pub votes: Option<Votes>,
@@ -135,8 +133,8 @@ impl Hold {
 
     /// A hold that a status names. The leader waits for one ttl for the first round of this replica.
     pub fn named(terms: Terms, now: Boottime, due: Boottime) -> Self {
-        let asked_until = now + terms.ttl;
-        Self::new(terms, asked_until, due)
+        let first_round_by = now + terms.ttl;
+        Self::new(terms, first_round_by, due)
     }
 
     /// Adds the votes and the start of the round that granted the hold.

@@ -74,10 +74,10 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
     UnixMillis(ended.map_or(i64::MIN, |ended| ended.as_millisecond()))
 }
 
-/// How long the next container of the holder's pod possibly works by the status.
+/// How long the next container of the holder's pod can act under the hold of the terminated one.
 ///
-/// The container of the hold has terminated. A container that began before the grant takes the hold for its own. This happens if the operator
-/// granted the lock before it observed that the earlier container had ended. `since` is the time of [`successor_since`], in whole seconds.
+/// It can if it began before the grant, because it then takes the new token for its own. `since` is the time of [`successor_since`], in whole
+/// seconds.
 /// `valid_until` is the end of the last validity, which an end that has begun records.
 pub fn successor_leads_for(
     lock: &DistributedLock,

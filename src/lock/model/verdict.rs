@@ -136,11 +136,11 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
     if let Some(stopping) = lock.stopping() {
         return judge_stopping(lock, evidence, job, stopping);
     }
-    let goes = job.state.is_over();
+    let is_over = job.state.is_over();
     match (job.state, job.pods.doubt) {
         // A running pod keeps the hold of a Job that starts no further pods, even if other pods are in doubt.
-        _ if goes && job.pods.running => stop_first(requested(lock, evidence)),
-        (_, Some(doubt)) if goes => Verdict::LetExpire(End::InDoubt { doubt }),
+        _ if is_over && job.pods.running => stop_first(requested(lock, evidence)),
+        (_, Some(doubt)) if is_over => Verdict::LetExpire(End::InDoubt { doubt }),
         (_, Some(doubt)) => Verdict::Stop(End::InDoubt { doubt }),
         (JobState::Gone, None) => Verdict::LetExpire(End::JobGone),
         (JobState::Finished { complete: true }, None) => Verdict::Release(End::JobFinished),

@@ -161,9 +161,7 @@ impl Candidacy {
         self.written = Some(written);
     }
 
-    /// A quorum with locks or running members that this replica does not reach.
-    ///
-    /// A deleted quorum, or one that is being deleted, is no reason for a hand-over.
+    /// A quorum because of which the leader releases the Lease. A quorum that is deleted, or is being deleted, is none.
     fn out_of_reach(&self, term: &Term, now: Boottime) -> Option<String> {
         for (quorum, since) in term.wishes() {
             if now.since(since) > WISH_AGE && self.reach.is_steady(&quorum, now) {

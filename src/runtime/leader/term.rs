@@ -66,7 +66,7 @@ impl Term {
         }
     }
 
-    /// The default quorum that an earlier leader recorded in the Lease. Empty: there was none.
+    /// The default quorum that the Lease records. It is empty if there was no default, and `None` without a record.
     #[must_use]
     pub fn recorded_default(&self) -> Option<String> {
         self.default.written.borrow().clone()

@@ -141,7 +141,7 @@ pub(super) fn stale_release(lock: &DistributedLock) -> Option<&'static str> {
 /// Another replica can possibly reach them.
 fn should_hand_over(hold: &Hold, now: Boottime) -> bool {
     let left = hold.valid_until.since(now);
-    // A hold that this replica never renewed can have expired while no replica renewed it, so it is no reason for a hand-over.
+    // A hold that this replica never renewed can have expired long ago, so its expiry is no reason for a hand-over.
     let is_unanswered = hold.unanswered || hold.trouble.is_none() && hold.last_majority_at.is_some();
     is_unanswered && !hold.is_valid(now) || hold.unanswered && left < HAND_OVER_WHEN_LEFT.min(hold.terms.ttl / 3)
 }
