@@ -36,38 +36,14 @@ pub struct Entry {
     group: Arc<Group>,
     turn: Turn,
     age: Age,
-    /// Whether it can hold the key at its turn, if it waits.
-    standing: Option<Standing>,
+    /// Whether the operator would grant it at its turn, if it waits.
+    is_able: Option<bool>,
     /// Its status names a holder, so a key in Redis can belong to it.
     holds: bool,
     /// It is an election that waits or holds.
     elects: bool,
     /// The time in seconds at which it finished, if it has held the key.
     ended: Option<i64>,
-}
-
-/// Whether the operator would grant a waiting lock at its turn, by its own status.
-///
-/// It uses the published status, because a judgement of every queued lock for every other lock would take quadratic time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// The operator would grant it.
-    Able,
-    /// Its quorum does not serve it, as far as its status shows. A change of the quorum wakes it.
-    WithoutQuorum,
-    /// It is refused, or has no candidate.
-    Unable,
-}
-
-impl Standing {
-    fn of(lock: &DistributedLock) -> Self {
-        let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
-        match lock.condition(LockCondition::Held).is_none_or(has_candidate) {
-            true if is_accepted(lock) => Self::Able,
-            true if is_without_quorum(lock) => Self::WithoutQuorum,
-            _ => Self::Unable,
-        }
-    }
 }
 
 /// Contending locks of one shape.
@@ -92,7 +68,7 @@ struct OnKey {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    by_turn: BTreeMap<Turn, (SharedRef, Standing)>,
+    by_turn: BTreeMap<Turn, (SharedRef, bool)>,
     by_age: BTreeMap<Age, SharedRef>,
 }
 
@@ -111,7 +87,7 @@ impl Entry {
             }),
             turn: (Reverse(lock.spec.priority), age.clone()),
             age,
-            standing: waits.then(|| Standing::of(lock)),
+            is_able: waits.then(|| is_able(lock)),
             holds,
             elects: lock.spec.election.is_some() && (waits || holds),
             ended: finished.map(|finished| finished.last_transition_time.0.as_second()),
@@ -134,6 +110,14 @@ fn is_accepted(lock: &DistributedLock) -> bool {
 /// A lock without a quorum also decides. The quorum can become available, and the operator can grant the lock before its next status.
 pub fn decides_slots(lock: &DistributedLock) -> bool {
     is_accepted(lock) || is_without_quorum(lock)
+}
+
+/// Whether the operator would grant a waiting lock at its turn, by its own status.
+///
+/// It uses the published status, because a judgement of every queued lock for every other lock would take quadratic time.
+fn is_able(lock: &DistributedLock) -> bool {
+    let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
+    lock.condition(LockCondition::Held).is_none_or(has_candidate) && decides_slots(lock)
 }
 
 /// Whether a lock is refused for its quorum, and possibly served when that changes.
@@ -176,7 +160,7 @@ impl Contention {
         let mut concerned: Vec<_> = refs(on_key.holders.values()).collect();
         for (group, waiting) in &on_key.waiting {
             if spans || group.namespace == entry.group.namespace {
-                let able = waiting.by_turn.values().filter(|(_, standing)| *standing == Standing::Able);
+                let able = waiting.by_turn.values().filter(|(_, is_able)| *is_able);
                 concerned.extend(refs(waiting.by_age.values()).next());
                 concerned.extend(refs(able.map(|(lock, _)| lock)).take(LAST_POSITION + group.slots));
             }
@@ -208,7 +192,7 @@ impl Contention {
         let (own, shape) = (turn(lock), slots(lock));
         let groups = self.groups(lock, spans).filter(|(group, _)| group.slots == shape);
         let able = |(_, waiting): (_, &'a Waiting)| {
-            let queue = waiting.by_turn.range(..&own).filter(|(_, (_, standing))| *standing != Standing::Unable);
+            let queue = waiting.by_turn.range(..&own).filter(|(_, (_, is_able))| *is_able);
             queue.map(|(turn, (lock, _))| (turn, lock)).peekable()
         };
         merged(groups.map(able).collect())
@@ -248,9 +232,9 @@ impl OnKey {
         if let Some(ended) = entry.ended {
             self.ended.insert((Reverse(ended), entry.age.clone()), lock.clone());
         }
-        if let Some(standing) = entry.standing {
+        if let Some(is_able) = entry.is_able {
             let waiting = self.waiting.entry(entry.group.clone()).or_default();
-            waiting.by_turn.insert(entry.turn.clone(), (lock.clone(), standing));
+            waiting.by_turn.insert(entry.turn.clone(), (lock.clone(), is_able));
             waiting.by_age.insert(entry.age.clone(), lock.clone());
         }
     }

@@ -59,7 +59,9 @@ pub enum RenewalOutcome {
 pub struct Hold {
     /// Identity and settings.
     pub terms: Terms,
-    /// The time until which this replica counts the hold as valid: as its last round earned, or one ttl after the adoption.
+    /// The time until which this replica counts the hold as valid.
+    ///
+    /// Its last round earned this time. Before its first round, this is one ttl after the adoption.
     pub valid_until: Boottime,
     /// The votes of that round. An adopted hold has none before its first renewal.
     pub votes: Option<Votes>,

@@ -161,7 +161,9 @@ impl Candidacy {
         self.written = Some(written);
     }
 
-    /// A quorum because of which the leader releases the Lease. A quorum that is deleted, or is being deleted, is none.
+    /// A quorum because of which the leader releases the Lease.
+    ///
+    /// A quorum that is deleted, or is being deleted, is no reason.
     fn out_of_reach(&self, term: &Term, now: Boottime) -> Option<String> {
         for (quorum, since) in term.wishes() {
             if now.since(since) > WISH_AGE && self.reach.is_steady(&quorum, now) {
