@@ -49,6 +49,21 @@ fn a_killed_guard_ends_its_command_and_releases_the_lock() {
     assert!(!servers.have_majority(LOCK));
 }
 
+/// `systemctl stop` and a container runtime send SIGTERM to each process of the cgroup.
+#[test]
+fn a_command_has_its_grace_when_its_cgroup_is_stopped() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let script = "trap 'sleep 0.1; touch cleaned; exit 7' TERM; touch ready; while :; do sleep 0.05; done";
+    let running = place.start(&servers, &["--grace", "1s"], script);
+    for pid in [running.guard(), running.pid()] {
+        signal(pid, "TERM");
+    }
+    let (code, said) = running.end();
+    assert_eq!(code, Some(7), "{said}");
+    assert!(place.folder.join("cleaned").exists());
+    assert!(!servers.have_majority(LOCK));
+}
+
 #[test]
 fn a_stopped_guard_and_silent_members_leave_nothing_running() {
     let (servers, place) = (Servers::start(3), Place::new());

@@ -2,7 +2,8 @@
 //!
 //! It is a separate process, so that the command ends in time even if `run` is killed or stopped. It has one thread and no runtime. It
 //! starts the command itself, so that the kernel sends SIGKILL to the command when the guard ends. The command's other processes then
-//! become children of `run`, because `run` is a child subreaper.
+//! become children of `run`, because `run` is a child subreaper. Only SIGKILL ends the guard early, so the command has its grace when each
+//! process of a cgroup gets SIGTERM.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,7 +27,7 @@ use super::guard_protocol::{GuardCommand, GuardEvent};
 use super::guard_state::{Action, GuardState, Input};
 use super::{command_env, process_tree, terminal};
 use crate::console;
-use crate::hold::exit;
+use crate::hold::{Signals, block_on, exit};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// Pause between two rounds of SIGKILL.
@@ -63,7 +64,9 @@ pub(super) fn run(args: &GuardArgs) -> ExitCode {
         console::report(format_args!("the guard has failed: {error}"));
         ExitCode::from(exit::OWN_ERROR)
     };
-    match Guard::new(args) {
+    // The handlers stay when the runtime ends, and replace the default action. In the command an exec restores that.
+    let handlers = block_on(async { Ok(Signals::new()?) }).map_err(io::Error::other);
+    match handlers.and_then(|_| Guard::new(args)) {
         Ok(mut guard) => match guard.watch() {
             Ok(()) => ExitCode::SUCCESS,
             // The connection stays open until the report is written, because `run` kills a guard that closed it.
