@@ -149,10 +149,8 @@ impl GuardHandle {
         }
         loop {
             let _ = process_tree::signal_children(Signal::KILL);
-            match process_tree::reap(None) {
-                Ok(false) => return,
-                Ok(true) => {}
-                Err(error) => tracing::warn!(%error, "processes of the command cannot be seen"),
+            if matches!(process_tree::reap(None), Ok(false)) {
+                return;
             }
             sleep(PAUSE).await;
         }
