@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use kube::{Client, Config};
 
+use crate::api::requests::without_secrets;
 use crate::api::watches::limited;
 
 /// A client with the service account of the pod, or with KUBECONFIG.
@@ -11,7 +12,7 @@ use crate::api::watches::limited;
 /// If there is neither, or the configuration is not valid.
 pub(super) async fn client() -> anyhow::Result<Client> {
     let config = Config::infer().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
-    Ok(Client::try_from(limited(config))?)
+    Ok(Client::try_from(limited(config)).map_err(without_secrets)?)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
@@ -12,25 +13,32 @@ use crate::servers::Servers;
 
 const WORKS: &str = "touch ready; while :; do sleep 0.05; done";
 
-/// The client of the API server waits for its plugin on another thread.
-///
-/// A helper process keeps the plugin's output open for longer.
-#[test]
-fn a_credential_plugin_is_reaped_by_the_client_that_started_it() {
-    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    let plugin = place.folder.join("plugin");
-    let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
-        "status": {"token": "of-the-plugin", "expirationTimestamp": "2026-01-01T00:00:00Z"}});
-    fs::write(&plugin, format!("#!/bin/sh\necho '{credential}'\nsleep 0.4 &\n")).unwrap();
+/// Writes a credential plugin and a kubeconfig that uses it. Returns the path of the kubeconfig.
+pub(crate) fn with_plugin(place: &Place, server: &ApiServer, script: &str, arguments: &[&str]) -> PathBuf {
+    let (plugin, kubeconfig) = (place.folder.join("plugin"), place.folder.join("with-plugin"));
+    fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
-    let kubeconfig = place.folder.join("with-plugin");
-    let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": plugin, "interactiveMode": "Never"});
+    let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": plugin, "args": arguments,
+        "interactiveMode": "Never", "env": [{"name": "PASSWORD", "value": "secret-of-the-variable"}]});
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {"exec": exec}}],
         "clusters": [{"name": "k", "cluster": {"server": format!("http://127.0.0.1:{}", server.port())}}],
         "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
     });
     fs::write(&kubeconfig, config.to_string()).unwrap();
+    kubeconfig
+}
+
+/// The client of the API server waits for its plugin on another thread.
+///
+/// A helper process keeps the plugin's output open, for more than the pause between two heartbeats.
+#[test]
+fn a_credential_plugin_is_reaped_by_the_client_that_started_it() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"token": "of-the-plugin", "expirationTimestamp": "2026-01-01T00:00:00Z"}});
+    let script = format!("echo '{credential}'\n[ ! -e ready ] || sleep 1.6 &");
+    let kubeconfig = with_plugin(&place, &server, &script, &[]);
     let mut run = place.redlock(&["run", "--lock", LOCK, "--ttl", "8s", "--", "sh", "-c", WORKS]);
     run.env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
     let running = place.started(run);
@@ -40,6 +48,35 @@ fn a_credential_plugin_is_reaped_by_the_client_that_started_it() {
     signal(running.pid(), "TERM");
     let (code, errors) = running.end();
     assert_eq!(code, Some(143), "{errors}");
+}
+
+/// The kubeconfig and the plugin's output can contain passwords, and the output of commands goes to logs.
+#[test]
+fn a_credential_plugin_that_fails_puts_no_secret_into_an_error() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let works = r#"{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"token": "secret-token", "expirationTimestamp": "2026-01-01T00:00:00Z"}}"#;
+    let fails = "echo secret-output; echo secret-error >&2; exit 3";
+    let unreadable = "echo '{\"status\": {\"token\": [\"secret-token\"]}}'";
+    let (status, unread) = ("plugin failed with exit status: 3", "output of the credential plugin cannot be read");
+    // The first credential is for the client, and the next one for its request.
+    let later = |then: &str| format!("[ -e asked ] && {{ {then}; exit; }}\ntouch asked; echo '{works}'");
+    for (script, reason) in [
+        (fails.to_owned(), status),
+        (later(fails), status),
+        (unreadable.to_owned(), unread),
+        (later(unreadable), unread),
+    ] {
+        let _ = fs::remove_file(place.folder.join("asked"));
+        let kubeconfig = with_plugin(&place, &server, &script, &["--password", "secret-argument"]);
+        for command in [&["list", "-n", "shop"][..], &["run", "--lock", LOCK, "--wait", "1s", "--", "true"]] {
+            let output = place.redlock(command).env("KUBECONFIG", &kubeconfig).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{errors}");
+            assert!(!errors.contains("secret"), "{errors}");
+            assert!(command[0] == "run" || errors.contains(reason), "{errors}");
+        }
+    }
 }
 
 fn children(pid: u32) -> Vec<u32> {

@@ -1,10 +1,12 @@
 //! Requests to the API server: their deadlines, and what an answer proves.
 
+use std::error::Error;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::client::AuthError;
 use kube::core::Status;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -29,6 +31,24 @@ pub trait Namespaced:
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned> Namespaced
     for K
 {
+}
+
+/// Replaces the error of a credential plugin, whose text has its arguments, variables and output.
+#[must_use]
+pub fn without_secrets(error: kube::Error) -> kube::Error {
+    let mut source: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(cause) = source {
+        match cause.downcast_ref() {
+            Some(AuthError::AuthExecRun { out, .. }) => {
+                return kube::Error::Service(format!("the credential plugin failed with {}", out.status).into());
+            }
+            Some(AuthError::AuthExecParse(_)) => {
+                return kube::Error::Service("the output of the credential plugin cannot be read".into());
+            }
+            _ => source = cause.source(),
+        }
+    }
+    error
 }
 
 /// The reason why a request failed, or why its outcome is unknown. No text contains a password, key or value.
@@ -204,6 +224,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_credential_plugin_is_named_without_its_secrets() {
+        let status = std::process::ExitStatus::default();
+        let out = std::process::Output { status, stdout: b"secret".into(), stderr: b"secret".into() };
+        let error = || AuthError::AuthExecRun { cmd: "plugin --password secret".into(), out: Box::new(out.clone()) };
+        for error in [kube::Error::Auth(error()), kube::Error::Service(error().into())] {
+            let text = without_secrets(error).to_string();
+            assert_eq!(text, "ServiceError: the credential plugin failed with exit status: 0");
+        }
+        assert!(matches!(without_secrets(kube::Error::TlsRequired), kube::Error::TlsRequired));
+    }
 
     #[test]
     fn only_a_readable_answer_proves_the_outcome_of_a_write() {

@@ -22,6 +22,7 @@ use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 use tower::Service;
 
+use crate::requests::without_secrets;
 use redlock_engine::time::{Boottime, Clock, ClockOffset, UnixMicros, UnixMillis};
 
 /// The drift between the server's clock and this machine's, in millionths, for a command.
@@ -144,7 +145,7 @@ impl Service<Request<Body>> for ObservedClient {
         let (client, server_time) = (self.client.clone(), self.server_time.clone());
         Box::pin(async move {
             let sent = server_time.clock.boottime();
-            let answer = client.send(request).await?;
+            let answer = client.send(request).await.map_err(without_secrets)?;
             server_time.observe_response(sent, &answer);
             Ok(answer)
         })

@@ -16,12 +16,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+use redlock_api::requests::without_secrets;
 use redlock_api::server_time::{ServerTime, USUAL_DRIFT};
 use redlock_api::{GoDuration, MilliTime};
 use redlock_engine::time::SystemClock;
 
 pub use args::ClusterArgs;
 pub use problem::Problem;
+use problem::root_cause;
 
 /// Timeout of one request, unless `--request-timeout` sets another one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,16 +76,16 @@ impl Cluster {
     /// # Errors
     /// If there is no usable configuration.
     pub async fn connect(args: &ClusterArgs) -> Result<Self, Problem> {
-        let unusable = |error: anyhow::Error| {
+        let unusable = |cause: String| {
             Problem::new(
-                format!("failed to find a cluster: {error:#}"),
+                format!("failed to find a cluster: {cause}"),
                 "Name a kubeconfig with --kubeconfig or KUBECONFIG and a context of it with --context, or set --server.",
             )
         };
-        let config = args.config().await.map_err(unusable)?;
+        let config = args.config().await.map_err(|error| unusable(format!("{error:#}")))?;
         let server = config.cluster_url.to_string();
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(|error| unusable(error.into()))?;
+        let client = Client::try_from(config).map_err(|error| unusable(root_cause(&without_secrets(error))))?;
         let time = Arc::new(ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let client = time.observe(client);
         let timeout = args.request_timeout.map_or(REQUEST_TIMEOUT, GoDuration::get);

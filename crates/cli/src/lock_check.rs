@@ -12,6 +12,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use redlock_api::DistributedLock;
 use redlock_api::conditions::{LockCondition, is_true};
+use redlock_api::requests::without_secrets;
 use redlock_engine::time::{Clock as _, SystemClock};
 use serde_json::json;
 
@@ -40,7 +41,7 @@ pub struct LockCheckArgs {
 /// # Errors
 /// If the lock is not held in time, or is not released in time. The error has the message of its condition.
 pub async fn run(args: LockCheckArgs) -> anyhow::Result<()> {
-    let client = Client::try_default().await.context("failed to find the API server")?;
+    let client = Client::try_default().await.map_err(without_secrets).context("failed to find the API server")?;
     let locks: Api<DistributedLock> = Api::namespaced(client, &args.namespace);
     let name = format!("lock-check-{:08x}", rand::random::<u32>());
     let begun = SystemClock.boottime();
