@@ -19,6 +19,7 @@ mod plan;
 
 pub use plan::RestartArgs;
 
+use redlock_api::GoDuration;
 use redlock_engine::time::{Clock as _, SystemClock};
 
 /// Time between two readings of the quorum.
@@ -108,59 +109,32 @@ impl Answer for RestartResult {
     }
 }
 
-/// A restart that is allowed now.
-struct PlannedRestart {
-    cluster: Cluster,
-    printer: Printer,
-    quorum: QuorumObject,
-    namespace: String,
-    member: String,
-    plan: Plan,
-    /// The time limit of the whole restart.
-    limit: Duration,
-}
-
-impl PlannedRestart {
-    /// Checks whether the member can be restarted now.
-    async fn new(args: &RestartArgs) -> Result<Self, Problem> {
-        let cluster = Cluster::connect(&args.cluster).await?;
-        let printer = Printer::new(args.output);
-        let (namespace, member) = named(Some(&args.member), &cluster.namespace);
-        let member = member.unwrap_or_default().to_owned();
-        let quorum = quorum_of(&cluster, &namespace, &member).await?;
-        let plan = plan(&quorum, &member, cluster.now())?;
-        operator_works(&cluster, &quorum).await?;
-        let max_ttl = quorum.status.max_ttl_in_force.or(quorum.spec.max_ttl).unwrap_or_default();
-        let limit = args.timeout.map_or(max_ttl.get() + START_LIMIT, |limit| limit.get());
-        Ok(Self { cluster, printer, quorum, namespace, member, plan, limit })
-    }
-}
-
 /// Restarts a member. Returns whether it votes again in time.
 ///
 /// # Errors
 /// If the member must not be restarted now, or the API server refuses a request.
 pub async fn run(args: RestartArgs) -> anyhow::Result<bool> {
-    let planned = PlannedRestart::new(&args).await?;
-    let (namespace, member) = (&planned.namespace, &planned.member);
+    let cluster = Cluster::connect(&args.cluster).await?;
+    let printer = Printer::new(args.output);
+    let (namespace, member) = named(Some(&args.member), &cluster.namespace);
+    let member = member.unwrap_or_default();
+    let quorum = quorum_of(&cluster, &namespace, member).await?;
+    let plan = plan(&quorum, member, cluster.now())?;
+    operator_works(&cluster, &quorum).await?;
+    let max_ttl = quorum.status.max_ttl_in_force.or(quorum.spec.max_ttl).unwrap_or_default();
+    let limit = args.timeout.map_or(max_ttl.get() + START_LIMIT, GoDuration::get);
     let begun = SystemClock.boottime();
-    evict(&planned.cluster, namespace, &planned.plan).await?;
-    planned.printer.print_line(&format!("{member}: pod {namespace}/{} is evicted", planned.plan.pod))?;
+    evict(&cluster, &namespace, &plan).await?;
+    printer.print_line(&format!("{member}: pod {namespace}/{} is evicted", plan.pod))?;
     let mut observations = Observations::default();
-    let votes = match tokio::time::timeout(planned.limit, follow(&planned, &mut observations)).await {
+    let following = follow(&cluster, printer, &quorum, member, &plan, &mut observations);
+    let votes = match tokio::time::timeout(limit, following).await {
         Ok(done) => done.map(|()| true)?,
         Err(_elapsed) => false,
     };
     let took = SystemClock.boottime().since(begun);
-    let (quorum, tokens_before) = (planned.quorum.full_name(), planned.quorum.status.token_floor);
-    planned.printer.show(&RestartResult {
-        member: member.clone(),
-        quorum,
-        votes,
-        took,
-        observations,
-        tokens_before,
-    })?;
+    let (member, tokens_before) = (member.to_owned(), quorum.status.token_floor);
+    printer.show(&RestartResult { member, quorum: quorum.full_name(), votes, took, observations, tokens_before })?;
     Ok(votes)
 }
 
@@ -213,20 +187,28 @@ async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Pr
 }
 
 /// Follows the restart until the member votes again. On a terminal the last line counts down.
-async fn follow(planned: &PlannedRestart, observations: &mut Observations) -> anyhow::Result<()> {
-    let PlannedRestart { cluster, printer, quorum, member, .. } = planned;
-    let quorums = Api::<QuorumObject>::namespaced(cluster.client.clone(), &planned.namespace);
+async fn follow(
+    cluster: &Cluster,
+    printer: Printer,
+    quorum: &QuorumObject,
+    member: &str,
+    plan: &Plan,
+    observations: &mut Observations,
+) -> anyhow::Result<()> {
+    let quorums = Api::<QuorumObject>::namespaced(cluster.client.clone(), &quorum.namespace().unwrap_or_default());
     let is_live = printer.is_terminal() && !printer.is_for_programs();
     let mut period = interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut reported, mut ticks, mut observed) = (None, period, SystemClock.boottime());
     loop {
         ticks.tick().await;
-        // An error is not reported: the next reading replaces it.
-        let Ok(observed_quorum) = cluster.call("read the RedisQuorum", quorums.get(&quorum.name_any())).await else {
-            continue;
+        let observed_quorum = match cluster.call("read the RedisQuorum", quorums.get(&quorum.name_any())).await {
+            Ok(observed_quorum) => observed_quorum,
+            Err(problem) if matches!(problem.code, Some(401 | 403 | 404)) => return Err(problem.into()),
+            // Any other error is not reported: the next reading replaces it.
+            Err(_) => continue,
         };
-        let progress = progress(&observed_quorum, member, &planned.plan, cluster.now());
+        let progress = progress(&observed_quorum, member, plan, cluster.now());
         let now = SystemClock.boottime();
         observations.observe(&observed_quorum, &progress, now.since(std::mem::replace(&mut observed, now)));
         if progress == Progress::Votes {
@@ -250,7 +232,20 @@ async fn follow(planned: &PlannedRestart, observations: &mut Observations) -> an
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::objects::fake::quorum;
+    use crate::cluster::objects::fake::{now, quorum};
+    use crate::output::OutputArgs;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_whose_quorum_cannot_be_read_has_no_answer() {
+        for code in [401, 403, 404] {
+            let cluster = Cluster::answering(move |_| (code, json!({"reason": "Failed", "code": code})));
+            let (quorum, printer) = (quorum(["Admitted"; 3]), Printer::new(OutputArgs::default()));
+            let (plan, mut observations) = (plan(&quorum, "main-0", now()).unwrap(), Observations::default());
+            let following = follow(&cluster, printer, &quorum, "main-0", &plan, &mut observations);
+            let followed = tokio::time::timeout(START_LIMIT, following).await.expect("an end");
+            assert_eq!(followed.unwrap_err().downcast::<Problem>().unwrap().code, Some(code));
+        }
+    }
 
     #[test]
     fn a_restart_tells_of_the_fence_the_votes_and_the_tokens() {

@@ -61,6 +61,14 @@ impl Problem {
     /// `None` after any other error, because the watch then tries again.
     #[must_use]
     pub fn of_watch(doing: &str, error: &watcher::Error) -> Option<Self> {
+        let problem = Self::of_denied_watch(doing, error)?;
+        let next = if problem.is_forbidden() { HOLDER_ROLE.to_owned() } else { problem.next };
+        Some(Self { next, ..problem })
+    }
+
+    /// The problem for a watch that the API server denies to a user.
+    #[must_use]
+    pub fn of_denied_watch(doing: &str, error: &watcher::Error) -> Option<Self> {
         let status = match error {
             watcher::Error::InitialListFailed(kube::Error::Api(status))
             | watcher::Error::WatchStartFailed(kube::Error::Api(status))
@@ -68,12 +76,7 @@ impl Problem {
             | watcher::Error::WatchError(status) => status,
             _ => return None,
         };
-        let problem = Self::of_status(doing, status);
-        match status.code {
-            401 => Some(problem),
-            403 => Some(Self { next: HOLDER_ROLE.to_owned(), ..problem }),
-            _ => None,
-        }
+        matches!(status.code, 401 | 403).then(|| Self::of_status(doing, status))
     }
 
     /// The problem for a failed request of a process that takes locks.
@@ -114,7 +117,7 @@ fn message_of(status: &Status) -> &str {
 }
 
 /// The innermost error. The errors that kube wraps around it add no information.
-fn root_cause(error: &dyn std::error::Error) -> String {
+pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;

@@ -175,9 +175,10 @@ async fn until(
         Named::Object(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
         Named::Key(_) => watcher::Config::default(),
     };
-    // A refused watch would repeat its request without an error, so a list shows the refusal first.
+    // A watch repeats its request without an error if the kind does not exist, so a list shows each refusal first.
     let params = kube::api::ListParams::default().limit(1);
-    cluster.call(&format!("list locks in namespace {}", target.namespace), api.list(&params)).await?;
+    let doing = format!("list locks in namespace {}", target.namespace);
+    cluster.call(&doing, api.list(&params)).await?;
     let is_meant = |lock: &LockObject| match &target.lock {
         Named::Key(key) => lock.key() == *key,
         Named::Object(name) => lock.name_any() == *name,
@@ -195,8 +196,13 @@ async fn until(
             Ok(Some(watcher::Event::Delete(lock))) => {
                 listed.get_or_insert_default().remove(&lock.name_any());
             }
-            // The watcher restarts after an error.
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            // The watcher restarts after any other error.
+            Err(error) => {
+                if let Some(denied) = Problem::of_denied_watch(&doing, &error) {
+                    return Err(denied);
+                }
+            }
         }
         let Some(listed) = listed else { continue };
         let locks: Vec<&LockObject> = listed.values().collect();
@@ -242,15 +248,14 @@ mod tests {
         assert!("held-by".parse::<Wanted>().is_err() && "holder=".parse::<Wanted>().is_err());
     }
 
-    /// A wait of a minute for a holder. After this number of lists with a free lock, the API server fails.
-    async fn waited(lists: usize) -> Result<Waited, Problem> {
+    /// A wait of a minute for a holder. The API server answers only this number of lists, with a free lock.
+    async fn waited(lists: usize, code: u16) -> Result<Waited, Problem> {
         let answered = AtomicUsize::new(0);
         let lock = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": {"key": "reindex"}});
         let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": [lock]});
-        let cluster = Cluster::answering(move |request| match is_watch(request) {
-            true => (410, json!({"reason": "Expired", "code": 410})),
-            false if answered.fetch_add(1, Ordering::SeqCst) < lists => (200, list.clone()),
-            false => (500, json!({"reason": "InternalError", "code": 500})),
+        let cluster = Cluster::answering(move |request| {
+            let is_answered = !is_watch(request) && answered.fetch_add(1, Ordering::SeqCst) < lists;
+            if is_answered { (200, list.clone()) } else { (code, json!({"reason": "Failed", "code": code})) }
         });
         let target = Target::parse("shop/reindex", None, "").unwrap();
         let printer = Printer::new(OutputArgs::default());
@@ -260,10 +265,17 @@ mod tests {
     /// The first list finds a refusal. The second one is that of the watch.
     #[tokio::test(start_paused = true)]
     async fn an_incomplete_list_is_no_answer_about_locks() {
-        let problem = waited(1).await.err().unwrap();
+        let problem = waited(1, 500).await.err().unwrap();
         assert!(problem.what.contains("no complete answer within 1m"), "{}", problem.what);
-        let waited = waited(2).await.unwrap();
-        assert_eq!((waited.met, waited.locks.len()), (false, 1), "the watch begins again with a list that fails");
+        let waited = waited(2, 500).await.unwrap();
+        assert_eq!((waited.met, waited.locks.len()), (false, 1), "the watch fails");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_right_that_ends_during_a_wait_is_no_answer_about_locks() {
+        for code in [401, 403] {
+            assert_eq!(waited(2, code).await.err().unwrap().code, Some(code));
+        }
     }
 
     #[test]
