@@ -130,6 +130,19 @@ fn the_members_tell_what_is_left_whatever_clocks_say() {
     assert_eq!(child.wait().unwrap().code(), Some(123));
 }
 
+/// The members do not show the hold yet, so `redlock run` reads them again, for at most half a ttl.
+#[test]
+fn a_signal_before_the_members_show_the_hold_releases_it() {
+    let (server, servers, place) = (ApiServer::start(Operator::Grants, 0), Servers::start(3), Place::new());
+    let secret = secret(&place, &servers.ports());
+    let mut child = run(&place, &server, &["--ttl", "5m", "--members-secret", &secret], "touch ran").spawn().unwrap();
+    until("the members are read", || servers.clients() > 0);
+    signal(child.id(), "TERM");
+    until("redlock run has ended", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert!(server.was_released() && !place.folder.join("ran").exists());
+}
+
 /// The API server creates the claim, but its answer is lost.
 ///
 /// `redlock run` finds the same claim by its name, and queues no second one.
@@ -235,7 +248,7 @@ fn a_user_who_cannot_watch_claims_gets_an_error() {
     let output = run(&place, &server, &["--wait", "5s"], "touch ran").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{errors}");
-    assert!(errors.contains("failed to watch dlock shop/reindex-"), "{errors}");
+    assert!(errors.contains("failed to watch claims in namespace shop"), "{errors}");
     assert!(errors.contains("next: Bind the ClusterRole redlock-operator-holder"), "{errors}");
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
 }

@@ -66,6 +66,13 @@ impl Servers {
         self.0.iter().filter(|(_, port)| has(*port)).count()
     }
 
+    /// The number of connections of other programs to the first member.
+    pub(crate) fn clients(&self) -> usize {
+        let is_whole = |said: &str| said.ends_with("\r\n") && said.contains(" cmd=client");
+        let listed = ask_for(self.0[0].1, "CLIENT LIST", is_whole).unwrap_or_default();
+        listed.matches(" cmd=").count().saturating_sub(1)
+    }
+
     pub(crate) fn have_majority(&self, key: &str) -> bool {
         self.with(key) > self.0.len() / 2
     }

@@ -62,17 +62,22 @@ pub(super) async fn take(
     let GrantedClaim { client, claim, holding, watched, server_time, heartbeat } =
         grant(request_for_claim, signals, progress).await?;
     let release = Release { client, claim, token: holding.token };
-    let trust = ValiditySource::new(members, server_time, args.skew.get(), &holding).await;
-    let first = match trust {
-        Ok(mut trust) => trust.first(&holding, args.ttl.get()).await.map(|until| (trust, until)),
-        Err(error) => Err(error),
+    let first = async {
+        let mut trust = ValiditySource::new(members, server_time, args.skew.get(), &holding).await?;
+        let until = trust.first(&holding, args.ttl.get()).await?;
+        Ok((trust, until))
+    };
+    let first = tokio::select! {
+        biased;
+        signal = signals.ending() => Err(NotHeld::Signal(signal)),
+        first = first => first.map_err(NotHeld::Failed),
     };
     let (trust, until) = match first {
         Ok(first) => first,
-        Err(error) => {
+        Err(not_held) => {
             // The caller gets the first error. If this release fails, the lock becomes free after the end of the heartbeat.
             let _ = release.send(watched).await;
-            return Err(NotHeld::Failed(error));
+            return Err(not_held);
         }
     };
     let (published, validity) = watch::channel(Validity { until, end: None });

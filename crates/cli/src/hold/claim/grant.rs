@@ -202,6 +202,7 @@ impl Claimant<'_> {
     }
 
     async fn until_held(&self, watched: &mut Watched, progress: &mut Progress) -> Result<Holding, NotHeld> {
+        let namespace = self.wanted.namespace().unwrap_or_default();
         let (mut last, mut is_taken) = (SILENT_OPERATOR.to_owned(), false);
         let quiet_until = SystemClock.boottime() + QUIET;
         let mut is_withheld = true;
@@ -211,7 +212,8 @@ impl Claimant<'_> {
             let quiet = if is_withheld { quiet_until.since(now) } else { Duration::MAX };
             let lock = match timeout(left.min(quiet), watched.event()).await {
                 Ok(Ok(lock)) => lock,
-                Ok(Err(error)) => match Problem::of_watch(&format!("watch dlock {}", self.name()), &error) {
+                // Each attempt of an agent has another claim, and its log has each reason once.
+                Ok(Err(error)) => match Problem::of_watch(&format!("watch claims in namespace {namespace}"), &error) {
                     Some(denied) => return Err(denied.into()),
                     None => continue,
                 },
