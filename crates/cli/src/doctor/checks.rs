@@ -10,6 +10,7 @@ use crate::cluster::Problem;
 use crate::cluster::installation::Leader;
 use crate::cluster::objects::LockObject;
 use crate::output::format::{and, between, count, span};
+use crate::show::version::{images, tag};
 use crate::show::{advice, lock_row};
 use redlock_api::{GROUP, MilliTime};
 
@@ -262,9 +263,7 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
         conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     };
     let ready = pods.iter().filter(is_ready).count();
-    let images: BTreeSet<_> =
-        pods.iter().filter_map(|pod| pod.spec.as_ref()?.containers.first()?.image.clone()).collect();
-    let images: Vec<_> = images.into_iter().collect();
+    let images = images(pods);
     let text = format!(
         "{ready} of {} of the operator in namespace {namespace} are ready, of {}.",
         count(pods.len(), "replica"),
@@ -274,11 +273,8 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
         let mend = format!("See why: kubectl -n {namespace} describe pods -l app.kubernetes.io/name=redlock-operator");
         return finding("operator", if ready == 0 { State::Broken } else { State::Warning }, text, Some(&mend));
     }
-    let other = images
-        .iter()
-        .filter_map(|image| image.rsplit_once(':'))
-        .any(|(_, tag)| tag.starts_with(|c: char| c.is_ascii_digit()) && !tag.contains('@') && tag != version);
-    if other {
+    let is_other = |tag: &str| tag.starts_with(|c: char| c.is_ascii_digit()) && tag != version;
+    if images.iter().filter_map(|image| tag(image)).any(is_other) {
         let mend = format!("This command is {version}. Use the same version for both.");
         return finding("operator", State::Warning, text, Some(&mend));
     }

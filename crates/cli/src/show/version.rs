@@ -42,8 +42,14 @@ enum Operators {
 
 struct Versions(Operators);
 
+/// The images of these pods' first containers.
+pub(crate) fn images(pods: &[Pod]) -> Vec<String> {
+    let images = pods.iter().filter_map(|pod| pod.spec.as_ref()?.containers.first()?.image.clone());
+    images.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 /// The tag of an image. A digest is not a part of it.
-fn tag(image: &str) -> Option<&str> {
+pub(crate) fn tag(image: &str) -> Option<&str> {
     let name = image.split_once('@').map_or(image, |(name, _)| name);
     // A colon before a path separates a port of the registry, not a tag.
     name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'))
@@ -51,9 +57,7 @@ fn tag(image: &str) -> Option<&str> {
 
 impl Operator {
     fn of(namespace: &str, pods: &[Pod]) -> Self {
-        let image = |pod: &Pod| pod.spec.as_ref()?.containers.first()?.image.clone();
-        let images: BTreeSet<_> = pods.iter().filter_map(image).collect();
-        Self { namespace: namespace.into(), images: images.into_iter().collect() }
+        Self { namespace: namespace.into(), images: images(pods) }
     }
 
     fn versions(&self) -> Vec<String> {

@@ -57,6 +57,10 @@ fn operators_that_do_not_work_are_found() {
     assert_eq!(state(&[pod("True", "r/o:0.1.0"), pod("True", "r/o:0.1.0")]), State::Fine);
     assert_eq!(state(&[pod("True", "r/o:0.1.0"), pod("False", "r/o:0.1.0")]), State::Warning);
     assert_eq!(state(&[pod("True", "r/o:0.2.0")]), State::Warning, "another version");
+    let digest = "@sha256:45b23dee08af5e43a7fea6c4cf9c25ccf269ee113168c19722f87876677c5cb2";
+    assert_eq!(state(&[pod("True", &format!("r:5000/o:0.1.0{digest}"))]), State::Fine);
+    assert_eq!(state(&[pod("True", &format!("r:5000/o{digest}"))]), State::Fine, "no tag");
+    assert_eq!(state(&[pod("True", &format!("r/o:0.2.0{digest}"))]), State::Warning, "another version");
     assert_eq!(state(&[pod("True", "r/o:dev")]), State::Fine, "a tag that is no version");
     assert_eq!(state(&[]), State::Broken);
 }
