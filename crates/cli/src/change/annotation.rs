@@ -34,7 +34,7 @@ impl Answer for AnnotatedHold {
 
     fn text(&self, paint: Paint, _: bool) -> String {
         let lock = paint.tone(Tone::Title, &self.lock.lock());
-        format!("{lock}: {}\nSee it end: redlock wait {} --for free\n", self.then, self.lock.lock())
+        format!("{lock}: {}\nSee it end: redlock wait {} --for free\n", self.then, argument(&self.lock))
     }
 
     fn names(&self) -> Vec<String> {
@@ -56,11 +56,16 @@ fn only_hold(target: &str, locks: Vec<LockObject>) -> Result<LockObject, Problem
         (Some(only), true) => Ok(only),
         (None, _) => Err(Problem::new(format!("{target} is not held"), format!("See why: redlock explain {target}"))),
         (Some(last), false) => {
-            let names: Vec<_> = held.iter().chain([&last]).map(|lock| format!("dlock/{}", lock.name_any())).collect();
+            let names: Vec<_> = held.iter().chain([&last]).map(argument).collect();
             let next = format!("Name one of them: {}", names.join(", "));
             Err(Problem::new(format!("{target} has {} holders", names.len()), next))
         }
     }
+}
+
+/// The arguments of a command for this object.
+fn argument(lock: &LockObject) -> String {
+    format!("dlock/{} -n {}", lock.name_any(), lock.namespace().unwrap_or_default())
 }
 
 /// Reads the user's name from the API server. The history of the lock contains it.
@@ -111,13 +116,16 @@ mod tests {
         let none = only_hold("shop/reindex", vec![waiting("b", "Queued", "", Some(1))]).unwrap_err();
         assert_eq!(none.to_string(), "shop/reindex is not held\nnext: See why: redlock explain shop/reindex");
         let two = only_hold("shop/reindex", vec![held("a"), held("b")]).unwrap_err();
-        assert_eq!(two.to_string(), "shop/reindex has 2 holders\nnext: Name one of them: dlock/a, dlock/b");
+        assert_eq!(
+            two.to_string(),
+            "shop/reindex has 2 holders\nnext: Name one of them: dlock/a -n shop, dlock/b -n shop"
+        );
     }
 
     #[test]
     fn an_annotated_hold_names_its_end() {
         let annotated = AnnotatedHold { lock: held("a"), act: "break", then: "a loses the lock.".into() };
         assert_eq!(annotated.value()["ttlMs"], 10_000);
-        assert!(annotated.text(Paint::PLAIN, false).ends_with("redlock wait shop/reindex --for free\n"));
+        assert!(annotated.text(Paint::PLAIN, false).ends_with("redlock wait dlock/a -n shop --for free\n"));
     }
 }

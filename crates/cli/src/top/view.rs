@@ -173,7 +173,11 @@ impl View {
         let (mode, notice) = match holders[..] {
             [only] => (Mode::Confirm((only.namespace().unwrap_or_default(), only.name_any())), None),
             [] => (Mode::Browse, Some("The selected lock has no holder.".to_owned())),
-            _ => (Mode::Browse, Some("Name one of the holders: redlock step-down dlock/<name>".to_owned())),
+            [one, ..] => {
+                let namespace = one.namespace().unwrap_or_default();
+                let notice = format!("Name one of the holders: redlock step-down dlock/<name> -n {namespace}");
+                (Mode::Browse, Some(notice))
+            }
         };
         (self.mode, self.notice) = (mode, notice);
     }
@@ -256,6 +260,15 @@ pub(super) mod tests {
         press(&mut view, KeyCode::Down);
         press(&mut view, KeyCode::Char('s'));
         assert_eq!((&view.mode, view.notice.as_deref()), (&Mode::Browse, Some("The selected lock has no holder.")));
+    }
+
+    #[test]
+    fn a_holder_among_several_is_named_with_its_namespace() {
+        let mut view = view();
+        view.locks.insert(("shop".into(), "c".into()), held("c"));
+        press(&mut view, KeyCode::Char('s'));
+        let notice = "Name one of the holders: redlock step-down dlock/<name> -n shop";
+        assert_eq!((&view.mode, view.notice.as_deref()), (&Mode::Browse, Some(notice)));
     }
 
     #[test]
