@@ -269,7 +269,10 @@ pub(super) fn addresses(members: &Members) -> anyhow::Result<String> {
     // Neither a password nor the database is part of the place.
     let address = |url: &str| {
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
-        authority.rsplit('@').next().unwrap_or_default().to_owned()
+        let address = authority.rsplit('@').next().unwrap_or_default();
+        // The colons in an IPv6 address are in brackets.
+        let has_port = address.rsplit(']').next().is_some_and(|rest| rest.contains(':'));
+        if has_port { address.to_owned() } else { format!("{address}:6379") }
     };
     let mut addresses: Vec<_> = urls.split_whitespace().map(address).collect();
     addresses.sort();

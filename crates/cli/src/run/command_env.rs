@@ -128,7 +128,8 @@ fn response(answer: &LockResponse, deadline: Boottime, now: Boottime) -> Respons
 impl Directory {
     /// Creates the directory and its socket in the first place that allows both.
     ///
-    /// The address of a socket has at most 108 bytes, so this skips a long TMPDIR.
+    /// The address of a socket has at most 108 bytes, and the value of [`HELD`] is text. So this skips a long TMPDIR, and one that is not
+    /// UTF-8.
     ///
     /// # Errors
     /// If no place allows it.
@@ -143,7 +144,7 @@ impl Directory {
     fn in_first(places: impl Iterator<Item = PathBuf>) -> io::Result<Self> {
         let name = format!("redlock-{}-{:08x}", std::process::id(), rand::random::<u32>());
         let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
-        for place in places {
+        for place in places.filter(|place| place.to_str().is_some()) {
             result = Self::make(&place, &name);
             if result.is_ok() {
                 break;
@@ -165,16 +166,22 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     #[tokio::test]
-    async fn a_place_whose_name_is_too_long_for_a_socket_is_passed_over() {
+    async fn a_place_whose_name_cannot_be_used_is_passed_over() {
         let base = std::env::temp_dir().join(format!("redlock-share-{:08x}", rand::random::<u32>()));
         let (long, short) = (base.join("x".repeat(120)), base.join("s"));
         for place in [&long, &short] {
             fs::create_dir_all(place).unwrap();
         }
-        let directory = Directory::in_first([base.join("missing"), long.clone(), short.clone()].into_iter()).unwrap();
+        // A variable with locks is JSON, and so is the file.
+        let odd = base.join(std::ffi::OsStr::from_bytes(b"\xff"));
+        fs::create_dir_all(&odd).unwrap();
+        let places = [base.join("missing"), odd, long.clone(), short.clone()];
+        let directory = Directory::in_first(places.into_iter()).unwrap();
         assert!(directory.path.starts_with(&short), "{directory:?}");
         assert_eq!(fs::read_dir(&long).unwrap().count(), 0, "nothing is left there");
         drop(directory);

@@ -89,4 +89,5 @@ fn a_place_is_the_members_however_they_are_listed() {
     assert_eq!(of(&["redis://u:p@b:1", "redis://a:2/"]), "a:2,b:1");
     assert_eq!(of(&["redis://a:2", "redis://x:y@b:1"]), "a:2,b:1");
     assert_eq!(of(&["redis://x:y@a:2/0", "rediss://b:1/0"]), "a:2,b:1");
+    assert_eq!(of(&["redis://a", "redis://[fd00::7]/0"]), of(&["redis://a:6379", "redis://[fd00::7]:6379"]));
 }
