@@ -8,8 +8,9 @@ use serde_json::json;
 use super::client::Agent;
 use crate::{
     api::{ApiServer, NONCE, Operator, TOKEN, TTL},
+    children::with_plugin,
     claims::secret,
-    processes::{LOCK, Place, now, until},
+    processes::{LOCK, Place, now, signal, until},
     servers::Servers,
 };
 
@@ -217,4 +218,38 @@ fn a_validity_that_is_not_published_again_ends() {
         matches!(said.status, 503 | 409)
     });
     assert_eq!(agent.name(), "");
+}
+
+/// An agent tries again twice a second, and the log of a pod is limited.
+#[test]
+fn a_cluster_that_stays_unusable_is_one_line_of_the_log() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let kubeconfig = with_plugin(&place, &server, "echo again >> attempts; exit 3", &[]);
+    let log = place.folder.join("log");
+    let mut agent =
+        place.redlock(&["agent", "--election", "shop/reindex", "--pod-uid", "u-1", "--listen", "127.0.0.1:0"]);
+    let mut agent = agent.env("KUBECONFIG", kubeconfig).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    until("three attempts", || place.read("attempts").lines().count() >= 3);
+    signal(agent.id(), "TERM");
+    assert_eq!(agent.wait().unwrap().code(), Some(0));
+    assert_eq!(place.read("log").matches("failed to find a cluster").count(), 1, "{}", place.read("log"));
+}
+
+/// Each attempt creates a claim with another name.
+#[test]
+fn a_lock_that_stays_refused_is_one_line_of_the_log() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.forbid("distributedlocks");
+    let log = place.folder.join("log");
+    let mut agent = agent(&place, &server, &["--lock", LOCK, "--identity", "me", "--listen", "unix:agent"]);
+    let mut agent = agent.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    until("the agent listens", || place.folder.join("agent").exists());
+    let mut register = place.redlock(&["run", "--agent", "unix:agent", "--lock", LOCK, "--", "true"]);
+    let mut register = register.spawn().unwrap();
+    until("three attempts", || server.creations() >= 3);
+    for process in [&mut register, &mut agent] {
+        signal(process.id(), "TERM");
+        process.wait().unwrap();
+    }
+    assert_eq!(place.read("log").matches("redlock-operator-holder").count(), 1, "{}", place.read("log"));
 }

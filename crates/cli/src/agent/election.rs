@@ -72,7 +72,7 @@ pub(super) struct Follower {
     followed: Option<Followed>,
     ttl: Duration,
     validity: Validity,
-    /// Why the present hold is not followed. The agent writes a line only for a new reason.
+    /// Why the election or its present hold is not followed. The agent writes a line only for a new reason.
     failure: Option<String>,
 }
 
@@ -115,8 +115,7 @@ impl Follower {
             match self.connect().await {
                 Ok(connected) => break connected,
                 Err(error) => {
-                    console::report(format_args!("{error:#}"));
-                    self.unknown(format!("{error:#}"));
+                    self.fail(format!("{error:#}"));
                     sleep(RETRY).await;
                 }
             }
@@ -201,7 +200,7 @@ impl Follower {
         }
     }
 
-    /// Reports that the present hold cannot be followed. Each renewal of the hold repeats the reason.
+    /// Reports that the election or its hold cannot be followed. Each attempt and each renewal repeats the reason.
     fn fail(&mut self, why: String) {
         if self.failure.as_ref() != Some(&why) {
             console::report(&why);

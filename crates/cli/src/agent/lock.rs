@@ -75,6 +75,8 @@ pub(super) struct Lock {
     /// One of the requests got the answer that the lock is held.
     is_confirmed: bool,
     phase: Phase,
+    /// Why the last attempt failed, until the lock is held.
+    failure: Option<String>,
 }
 
 impl Lock {
@@ -82,7 +84,7 @@ impl Lock {
         let phase = Phase::Idle { retry_at: Boottime::default() };
         let leadership = Leadership::new();
         let (is_requested, is_confirmed) = (false, false);
-        Self { leadership, order, is_requested, is_permanent, waiting: 0, is_confirmed, phase }
+        Self { leadership, order, is_requested, is_permanent, waiting: 0, is_confirmed, phase, failure: None }
     }
 
     /// Adds a request that waits for the lock. Returns whether it is the first one, or a repetition.
@@ -121,12 +123,18 @@ impl Lock {
 
     /// Handles the report that the attempt acquired or renewed the lock.
     pub(super) fn held(&mut self, hold: Hold, now: Boottime) {
+        self.failure = None;
         match self.phase {
             Phase::Acquiring => self.phase = Phase::Held { token: hold.token, since: now },
             Phase::Releasing => return,
             _ => {}
         }
         self.leadership.held(hold, now);
+    }
+
+    /// Records why an attempt failed. Returns whether the reason differs from the last one.
+    pub(super) fn record_failure(&mut self, why: String) -> bool {
+        self.failure.replace(why.clone()) != Some(why)
     }
 
     /// Handles the report that the attempt failed. The reason is already in the state.

@@ -182,8 +182,13 @@ async fn attempt(agent: Agent, source: Arc<LockSource>, lock: String, args: Lock
         Err(NotHeld::NotAcquired(why)) => return failed(why, true),
         Err(NotHeld::NotAnswered(why)) => return failed(why, false),
         Err(NotHeld::Failed(error)) => {
-            console::report(format_args!("lock {lock}: {error:#}"));
-            return failed(format!("{error:#}"), false);
+            let (name, why) = (lock.clone(), format!("{error:#}"));
+            let reason = why.clone();
+            let is_new = agent.ask(move |state, _| state.lock(&name).is_some_and(|lock| lock.record_failure(reason)));
+            if is_new.await == Ok(true) {
+                console::report(format_args!("lock {lock}: {why}"));
+            }
+            return failed(why, false);
         }
     };
     follow(&agent, &lock, &mut held, reserve(args.ttl.get()), &mut signals).await;
