@@ -23,14 +23,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use command_env::{CommandEnv, Directory};
-pub use exec::ExecArgs;
-pub use guard::GuardArgs;
+pub use exec::{ExecArgs, run as become_command};
+pub use guard::{GuardArgs, run as guard};
 use guard_handle::{GuardHandle, GuardTask};
 use guard_protocol::{GuardCommand, GuardEvent};
 use limits::Limits;
 use outer_locks::{HELD, OuterLocks};
 pub use signal_name::SignalName;
-pub use terminal::ForegroundArgs;
+pub use terminal::{ForegroundArgs, set_foreground as take_terminal};
 use tokio::time::sleep;
 
 use crate::console;
@@ -76,21 +76,6 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> ExitCode {
     let outcome = block_on(run_async(args)).unwrap_or_else(Outcome::Failed);
     outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code)
-}
-
-/// The hidden command between `run` and the command.
-pub fn guard(args: &GuardArgs) -> ExitCode {
-    guard::run(args)
-}
-
-/// The hidden command that becomes the command.
-pub fn become_command(args: ExecArgs) -> ExitCode {
-    exec::run(args)
-}
-
-/// The hidden command that returns the terminal to `run`.
-pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
-    terminal::set_foreground(args)
 }
 
 async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {

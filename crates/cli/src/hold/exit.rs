@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use serde::{Deserialize, Serialize};
+
 use crate::console;
 use crate::hold::{End, NotHeld};
 
@@ -19,7 +21,7 @@ const NOT_FOUND: u8 = 127;
 const SIGNAL: i32 = 128;
 
 /// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CommandStatus {
     /// With this exit code.
     Code(i32),

@@ -26,7 +26,7 @@ pub struct ExecArgs {
 }
 
 /// Becomes the command, or reports why it cannot.
-pub(super) fn run(args: ExecArgs) -> ExitCode {
+pub fn run(args: ExecArgs) -> ExitCode {
     if let Err(error) = prepare(&args) {
         console::report(format_args!("the command was not started: {error}"));
         return ExitCode::from(exit::OWN_ERROR);

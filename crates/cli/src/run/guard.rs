@@ -23,7 +23,7 @@ use rustix::process::{
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use super::SELF;
-use super::guard_protocol::{GuardCommand, GuardEvent};
+use super::guard_protocol::{GuardEvent, line};
 use super::guard_state::{Action, GuardState, Input};
 use super::{command_env, process_tree, terminal};
 use crate::console;
@@ -59,7 +59,7 @@ pub struct GuardArgs {
 }
 
 /// Guards a command until all its processes ended.
-pub(super) fn run(args: &GuardArgs) -> ExitCode {
+pub fn run(args: &GuardArgs) -> ExitCode {
     let failed = |error: &io::Error| {
         console::report(format_args!("the guard has failed: {error}"));
         ExitCode::from(exit::OWN_ERROR)
@@ -216,9 +216,7 @@ impl<'a> Guard<'a> {
         }
         while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.read.drain(..=end).collect();
-            let command = std::str::from_utf8(&line[..end]).ok().and_then(|line| line.parse::<GuardCommand>().ok());
-            let Some(command) = command else { return Err(io::Error::other("a command cannot be read")) };
-            self.handle(Input::Command(command))?;
+            self.handle(Input::Command(serde_json::from_slice(&line)?))?;
         }
         Ok(())
     }
@@ -253,9 +251,7 @@ impl<'a> Guard<'a> {
             exec.arg("--terminal").process_group(0);
         }
         let child = exec.arg("--").args(&self.args.command).spawn()?;
-        let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
-            return Err(io::Error::other("a process without an ID"));
-        };
+        let pid = Pid::from_child(&child);
         self.has_started = true;
         // Old kernels and some sandboxes refuse a pidfd, so each tick checks the command as well.
         self.command = Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()));
@@ -288,7 +284,7 @@ impl<'a> Guard<'a> {
 
     /// Sends an event without a wait, because a stopped `run` reads nothing.
     fn send(&mut self, report: GuardEvent) {
-        let _ = self.control.write_all(format!("{report}\n").as_bytes());
+        let _ = self.control.write_all(&line(&report));
     }
 }
 

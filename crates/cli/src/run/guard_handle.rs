@@ -15,7 +15,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{sleep, timeout};
 
 use super::SELF;
-use super::guard_protocol::{GuardCommand, GuardEvent};
+use super::guard_protocol::{GuardCommand, GuardEvent, line};
 use super::{process_tree, terminal};
 use crate::hold::ENTRY_PREFIX;
 
@@ -77,8 +77,7 @@ impl GuardHandle {
         guard.envs(task.environment.iter().map(|(name, value)| (name, value)));
         // Only `run` must get the signals for its process group, because it forwards them.
         let child = guard.arg("--").args(&task.command).process_group(0).spawn()?;
-        let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let process = process.ok_or_else(|| io::Error::other("a process without an ID"))?;
+        let process = Pid::from_child(&child);
         let connection = async {
             loop {
                 let (stream, _) = listener.accept().await?;
@@ -99,7 +98,7 @@ impl GuardHandle {
     /// Nothing is lost when the future is dropped.
     pub(super) async fn next(&mut self) -> Option<GuardEvent> {
         let line = self.events.next_line().await.ok()??;
-        let event = line.parse().ok()?;
+        let event = serde_json::from_str(&line).ok()?;
         if let GuardEvent::Started(pid) = event {
             self.command = Pid::from_raw(pid);
             if let (true, Some(command)) = (self.has_terminal, self.command) {
@@ -112,9 +111,8 @@ impl GuardHandle {
 
     /// Sends a command to the guard. It ignores errors, because [`Self::next`] reports the guard's end.
     pub(super) async fn send(&mut self, command: GuardCommand) {
-        let line = format!("{command}\n");
         // A stopped guard reads nothing. `run` then takes over and kills the command after the deadline.
-        let _ = timeout(SEND, self.commands.write_all(line.as_bytes())).await;
+        let _ = timeout(SEND, self.commands.write_all(&line(&command))).await;
     }
 
     /// Reaps ended orphans if this is the first process of a container.

@@ -2,26 +2,14 @@
 
 use std::time::Duration;
 
+use anyhow::bail;
+
 use crate::hold::{Source, reserve};
 use redlock_api::GoDuration;
 use redlock_engine::time::Boottime;
 
 /// Time reserved for the delay until a published validity is read.
 const PUBLICATION: Duration = Duration::from_millis(500);
-
-/// Why a command cannot be ended in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum LimitError {
-    #[error(
-        "--grace {asked} is too long: the command has to end before the lock does, and with --ttl {ttl} at most {most} are left for that. \
-         Use a shorter --grace or a longer --ttl"
-    )]
-    Grace { asked: GoDuration, ttl: GoDuration, most: GoDuration },
-    #[error(
-        "what holds the lock outside this `redlock run` has only {left} left, and --grace {asked} needs twice as much"
-    )]
-    Outer { left: GoDuration, asked: GoDuration },
-}
 
 /// When a command ends, relative to the end of a validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +23,7 @@ pub(super) struct Limits {
 impl Limits {
     /// # Errors
     /// If the grace is too long. The error has the longest possible one.
-    pub(super) fn new(asked: Option<GoDuration>, ttl: GoDuration, source: Source) -> Result<Self, LimitError> {
+    pub(super) fn new(asked: Option<GoDuration>, ttl: GoDuration, source: Source) -> anyhow::Result<Self> {
         let lasts = match source {
             Source::Outer { left } => ttl.get().min(left),
             Source::Members | Source::Status { .. } => ttl.get(),
@@ -51,10 +39,17 @@ impl Limits {
         if asked.get() <= most {
             return Ok(Self { grace: asked.get(), reserve });
         }
-        Err(match source {
-            Source::Outer { left } => LimitError::Outer { left: left.into(), asked },
-            _ => LimitError::Grace { asked, ttl, most: GoDuration::from_millis(whole_millis(most)) },
-        })
+        if let Source::Outer { left } = source {
+            let left = GoDuration::from(left);
+            bail!(
+                "what holds the lock outside this `redlock run` has only {left} left, and --grace {asked} needs twice as much"
+            );
+        }
+        let most = GoDuration::from_millis(whole_millis(most));
+        bail!(
+            "--grace {asked} is too long: the command has to end before the lock does, and with --ttl {ttl} at most {most} are left for \
+             that. Use a shorter --grace or a longer --ttl"
+        );
     }
 
     /// The time of the signal that requests the end, and the time of SIGKILL for all processes.
