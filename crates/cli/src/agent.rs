@@ -25,6 +25,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context as _, bail};
+use axum::http::Method;
 use election::{Election, Follower};
 use futures::FutureExt as _;
 use hooks::HookArgs;
@@ -42,7 +43,7 @@ use crate::hold::exit::OWN_ERROR;
 use crate::hold::{
     DirectArgs, LockArgs, LockName, LockSource, Signals, block_on, environment, of_process, own_pod, refuse_urls,
 };
-use crate::loopback::{Listener, Place, Question};
+use crate::loopback::{Listener, Place};
 use redlock_api::GoDuration;
 
 /// Minimum time without a request after which an application is treated as gone.
@@ -129,8 +130,8 @@ fn mode(text: &str) -> Result<u32, &'static str> {
 async fn check(args: &AgentArgs) -> anyhow::Result<()> {
     let places = args.places();
     let place = places.first().context("give --listen")?;
-    let question = Question::get("/healthz".to_owned());
-    let (status, _) = place.ask(question, CHECK).await.with_context(|| format!("no agent answers at {place}"))?;
+    let (status, _) =
+        place.ask(Method::GET, "/healthz", CHECK).await.with_context(|| format!("no agent answers at {place}"))?;
     if !status.is_success() {
         bail!("the agent at {place} answers {status}");
     }

@@ -61,34 +61,21 @@ impl FromStr for Place {
     }
 }
 
-/// A request.
-#[derive(Clone, Debug)]
-pub(super) struct Question {
-    pub(super) method: Method,
-    /// Path and query.
-    pub(super) target: String,
-}
-
-impl Question {
-    pub(super) const fn get(target: String) -> Self {
-        Self { method: Method::GET, target }
-    }
-
-    pub(super) const fn post(target: String) -> Self {
-        Self { method: Method::POST, target }
-    }
-}
-
 impl Place {
-    /// Sends one request, with a timeout.
+    /// Sends one request to this path and query, with a timeout.
     ///
     /// # Errors
     /// If there is no answer.
-    pub(super) async fn ask(&self, question: Question, longest: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        target: &str,
+        longest: Duration,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
         let asked = async {
             match self {
-                Self::Loopback(address) => exchange(TcpStream::connect(address).await?, question).await,
-                Self::Unix(path) => exchange(UnixStream::connect(path).await?, question).await,
+                Self::Loopback(address) => exchange(TcpStream::connect(address).await?, method, target).await,
+                Self::Unix(path) => exchange(UnixStream::connect(path).await?, method, target).await,
             }
         };
         timeout(longest, asked).await.context("no answer in time")?
@@ -145,13 +132,14 @@ async fn converse(stream: Box<dyn Stream>, app: Router, stop: CancellationToken)
 
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    question: Question,
+    method: Method,
+    target: &str,
 ) -> anyhow::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     let request = Request::builder()
-        .method(question.method)
-        .uri(question.target)
+        .method(method)
+        .uri(target)
         .header("host", "localhost")
         .header("x-redlock", "1")
         .body(Empty::<Bytes>::new())?;

@@ -14,8 +14,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::{broadcast, watch};
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::arguments::{LockArgs, Members, Wait};
 use super::held_lock::{HeldLock, NotHeld, Source};
@@ -49,14 +49,7 @@ pub(crate) struct Direct {
 }
 
 /// The task that reads the Secret again. It ends when [`Direct`] and the last hold are dropped.
-#[derive(Debug)]
-struct Follower(JoinHandle<()>);
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+type Follower = AbortOnDropHandle<()>;
 
 impl Direct {
     /// # Errors
@@ -66,7 +59,7 @@ impl Direct {
         let (client, read) = connected(args, members, &attempts).await?;
         let (changed, client) = watch::channel(client);
         let follow = || tokio::spawn(follow(args.clone(), members.clone(), (read, attempts.clone()), changed));
-        let follower = matches!(members, Members::Directory(_)).then(|| Arc::new(Follower(follow())));
+        let follower = matches!(members, Members::Directory(_)).then(|| Arc::new(Follower::new(follow())));
         Ok(Self { client, attempts, follower })
     }
 

@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::outer_locks::{HELD, OuterLock, OuterLocks};
 use crate::hold::{Location, LockResponse};
@@ -44,7 +44,7 @@ pub(super) struct CommandEnv {
     /// The locks of the outer `run`s and of this one, as the value of [`HELD`].
     held: OsString,
     deadline: watch::Sender<Boottime>,
-    server: Option<JoinHandle<()>>,
+    _server: Option<AbortOnDropHandle<()>>,
 }
 
 impl CommandEnv {
@@ -53,8 +53,9 @@ impl CommandEnv {
         let link = OuterLock { place, lock: answer.lock.clone(), socket: directory.path.join("socket") };
         let held = around.with(link);
         let (deadline, published) = watch::channel(Boottime::default());
-        let server = directory.listener.take().map(|listener| tokio::spawn(serve(listener, answer.clone(), published)));
-        Self { directory, answer, held, deadline, server }
+        let served = directory.listener.take().map(|listener| serve(listener, answer.clone(), published));
+        let server = served.map(|serving| AbortOnDropHandle::new(tokio::spawn(serving)));
+        Self { directory, answer, held, deadline, _server: server }
     }
 
     /// Publishes the time until which the command can run.
@@ -84,14 +85,6 @@ impl CommandEnv {
             (FILE, self.file().into()),
             (HELD, self.held.clone()),
         ]
-    }
-}
-
-impl Drop for CommandEnv {
-    fn drop(&mut self) {
-        if let Some(server) = &self.server {
-            server.abort();
-        }
     }
 }
 

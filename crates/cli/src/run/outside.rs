@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -15,7 +15,7 @@ use super::outer_locks::is_named;
 use crate::hold::{
     End, HeldLock, LONGEST_SLEEP, LockArgs, LockResponse, NotHeld, Renewal, Signals, Source, Validity, Wait,
 };
-use crate::loopback::{Place, Question};
+use crate::loopback::Place;
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// A hold that an agent or an outer `run` renews.
@@ -126,7 +126,7 @@ impl Outside {
     /// Registers a new instance as soon as the agent serves no other one.
     async fn registered(place: &Place, lock: &str, deadline: Option<Boottime>) -> Result<Self, NotHeld> {
         loop {
-            let asked = place.ask(Question::post("/register?ifNone=true".to_owned()), ANSWER).await;
+            let asked = place.ask(Method::POST, "/register?ifNone=true", ANSWER).await;
             let (status, body) = asked.context("the agent does not answer: is --agent where it listens?")?;
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
             if status == StatusCode::CREATED {
@@ -182,7 +182,7 @@ impl Outside {
     async fn ask(&self, longest: Duration) -> Reply {
         let asked = SystemClock.boottime();
         let instance = self.instance.as_ref().map_or_else(String::new, |id| format!("?instance={id}"));
-        let (status, body) = match self.place.ask(Question::get(format!("/leader{instance}")), longest).await {
+        let (status, body) = match self.place.ask(Method::GET, &format!("/leader{instance}"), longest).await {
             Ok(answered) => answered,
             Err(error) => return Reply::Unknown { why: format!("{error:#}") },
         };
@@ -225,7 +225,7 @@ impl Outside {
     /// Unregisters this instance at an agent. An outer `run` keeps its lock.
     async fn unregister(&self) -> anyhow::Result<()> {
         let Some(id) = &self.instance else { return Ok(()) };
-        let asked = self.place.ask(Question::post(format!("/unregister?instance={id}")), ANSWER).await;
+        let asked = self.place.ask(Method::POST, &format!("/unregister?instance={id}"), ANSWER).await;
         let (status, _) = asked.context("the agent did not get the end of the command, and releases the lock later")?;
         // A conflict means that another instance has registered.
         if status == StatusCode::OK || status == StatusCode::CONFLICT {
