@@ -72,9 +72,9 @@ impl Answer for Overview {
         let troubled = paint.tone(bad, &format!("{} in trouble", picture.troubled()));
         let mut text = format!("{} held, {} waiting, {troubled}\n", count(picture.held(), "lock"), picture.waiting());
         for quorum in &picture.quorums {
-            let all = quorum.voting() == quorum.status.voters.len();
             let sentences = of_quorum(quorum, self.now).lines.join(" ");
-            text += &format!("{}\n", paint.tone(if all { Tone::Good } else { Tone::Waiting }, &sentences));
+            text +=
+                &format!("{}\n", paint.tone(if quorum.all_vote() { Tone::Good } else { Tone::Waiting }, &sentences));
         }
         let mut table = Table::new(vec!["LOCK", "HOLDERS", "WAITING", "LONGEST-WAIT", "TRANSITIONS", "TROUBLE"]);
         for key in picture.keys.iter().take(self.most) {

@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
 use crate::cluster::objects::LockObject;
-use crate::cluster::target::{Named, Target};
+use crate::cluster::target::Target;
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::hold::exit::OWN_ERROR;
 use crate::hold::{block_on, send_release};
@@ -55,7 +55,7 @@ async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
 /// Sends the release of the hold with this token, and waits until it has ended.
 async fn end_hold(cluster: &Cluster, target: &Target, token: i64) -> anyhow::Result<()> {
     let listed: Vec<LockObject> = cluster.list(Some(&target.namespace), "").await?;
-    let Some(lock) = listed.into_iter().find(|lock| has_hold(lock, &target.lock, token)) else {
+    let Some(lock) = listed.into_iter().find(|lock| has_hold(lock, target, token)) else {
         bail!("lock {target} is not held with token {token}: it was released, or it was lost");
     };
     let claim = DistributedLock { metadata: lock.metadata, spec: lock.spec, status: None };
@@ -64,7 +64,7 @@ async fn end_hold(cluster: &Cluster, target: &Target, token: i64) -> anyhow::Res
         bail!("the API server has not accepted the release of lock {target} within {RELEASE:?}: run the command again");
     };
     sent?;
-    let ended = |lock: Option<&LockObject>| lock.is_none_or(|lock| !has_hold(lock, &target.lock, token));
+    let ended = |lock: Option<&LockObject>| lock.is_none_or(|lock| !has_hold(lock, target, token));
     let locks: Api<LockObject> = Api::namespaced(cluster.client.clone(), &target.namespace);
     timeout(RELEASE, await_condition(locks, &name, ended)).await.with_context(|| {
         format!("dlock {}/{name} is not released yet: with a minHold the operator waits for its end", target.namespace)
@@ -72,14 +72,9 @@ async fn end_hold(cluster: &Cluster, target: &Target, token: i64) -> anyhow::Res
     Ok(())
 }
 
-/// Whether a lock is held with this token now.
-fn has_hold(lock: &LockObject, named: &Named, token: i64) -> bool {
-    let has_token = lock.status.holder.is_some() && lock.status.fencing_token == Some(token);
-    let is_named = match named {
-        Named::Key(key) => lock.key() == *key,
-        Named::Object(name) => lock.name_any() == *name,
-    };
-    has_token && is_named
+/// Whether a lock of the target is held with this token now.
+fn has_hold(lock: &LockObject, target: &Target, token: i64) -> bool {
+    lock.status.holder.is_some() && lock.status.fencing_token == Some(token) && target.means(lock)
 }
 
 #[cfg(test)]
@@ -96,12 +91,12 @@ mod tests {
     fn only_the_hold_with_the_token_is_released() {
         let status = "status: {holder: {identity: ci}, fencingToken: 7}";
         let mut lock = fake::lock("deploy-x", &format!("{{spec: {{key: deploy, claim: {{identity: ci}}}}, {status}}}"));
-        let (key, name) = (|key: &str| Named::Key(key.to_owned()), |name: &str| Named::Object(name.to_owned()));
-        assert!(has_hold(&lock, &key("deploy"), 7) && has_hold(&lock, &name("deploy-x"), 7));
-        assert!(!has_hold(&lock, &key("deploy"), 8) && !has_hold(&lock, &key("other"), 7));
-        assert!(!has_hold(&lock, &name("deploy"), 7));
+        let has =
+            |lock: &LockObject, text: &str, token| has_hold(lock, &Target::parse(text, None, "shop").unwrap(), token);
+        assert!(has(&lock, "shop/deploy", 7) && has(&lock, "dlock/deploy-x", 7));
+        assert!(!has(&lock, "shop/deploy", 8) && !has(&lock, "shop/other", 7) && !has(&lock, "dlock/deploy", 7));
         lock.status.holder = None;
-        assert!(!has_hold(&lock, &key("deploy"), 7));
+        assert!(!has(&lock, "shop/deploy", 7));
     }
 
     fn target() -> Target {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use kube::ResourceExt as _;
+
 use crate::cluster::Problem;
+use crate::cluster::objects::LockObject;
 
 /// Prefix of the name of an object, in contrast to a key.
 const OBJECT: &str = "dlock/";
@@ -52,6 +55,15 @@ impl Target {
 }
 
 impl Target {
+    /// Whether this is an object of the target, among those of its namespace.
+    #[must_use]
+    pub fn means(&self, lock: &LockObject) -> bool {
+        match &self.lock {
+            Named::Key(key) => lock.key() == *key,
+            Named::Object(name) => lock.name_any() == *name,
+        }
+    }
+
     /// The name in output for programs: `<namespace>/<key>`, or `dlock/<name>`.
     #[must_use]
     pub fn name(&self) -> String {

@@ -33,11 +33,10 @@ fn is_starting(quorum: &QuorumObject) -> bool {
 /// The one finding of a starting quorum, with the expected time of its first grant.
 fn start(quorum: &QuorumObject, now: MilliTime) -> Finding {
     let members = quorum.status.members.len();
-    let needed = quorum.status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
     let mut times: Vec<_> = quorum.status.members.iter().filter_map(|member| member.rejoin_at).collect();
     times.sort();
     let name = quorum.full_name();
-    let text = match times.get(needed.saturating_sub(1)) {
+    let text = match times.get(quorum.needed().saturating_sub(1)) {
         Some(at) => format!("RedisQuorum {name} is starting. It grants locks from {}.", moment(*at, now)),
         None => format!("RedisQuorum {name} is starting: {} of {} started.", times.len(), count(members, "member")),
     };

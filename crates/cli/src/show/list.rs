@@ -222,11 +222,7 @@ pub async fn find(cluster: &Cluster, target: &crate::cluster::target::Target) ->
         Named::Object(name) => all.iter().find(|lock| lock.name_any() == *name).map(LockObject::key),
     };
     all.retain(|lock| Some(lock.key()) == key);
-    let is_meant = |lock: &LockObject| match &target.lock {
-        Named::Key(_) => true,
-        Named::Object(name) => lock.name_any() == *name,
-    };
-    let (meant, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_meant);
+    let (meant, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|lock| target.means(lock));
     if meant.is_empty() {
         let what = match &target.lock {
             Named::Key(key) => format!("no DistributedLock in namespace {} has the key {key}", target.namespace),

@@ -152,7 +152,7 @@ impl<'a> KeyState<'a> {
 
 fn quorum_trouble(quorum: &QuorumObject, now: MilliTime) -> Option<Trouble> {
     let link = of_quorum(quorum, now);
-    if link.state == State::Fine && quorum.voting() == quorum.status.voters.len() {
+    if link.state == State::Fine && quorum.all_vote() {
         return None;
     }
     let name = quorum.full_name();
@@ -213,7 +213,7 @@ pub fn bar(validity: Validity, width: usize) -> String {
 /// The state of a member, with a mark that is readable without colour.
 #[must_use]
 pub fn member_state(quorum: &QuorumObject, member: &QuorumMember, now: MilliTime) -> (&'static str, String) {
-    if member.votes() && quorum.counts(&member.name) {
+    if quorum.has_vote(member) {
         return ("●", "votes".into());
     }
     let reason = member.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -226,8 +226,7 @@ pub fn member_state(quorum: &QuorumObject, member: &QuorumMember, now: MilliTime
 /// The votes of a quorum, and the number of failures that it survives.
 #[must_use]
 pub fn votes(quorum: &QuorumObject) -> String {
-    let (voting, members) = (quorum.voting(), quorum.status.voters.len());
-    let needed = quorum.status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
+    let (voting, members, needed) = (quorum.voting(), quorum.status.voters.len(), quorum.needed());
     match voting.checked_sub(needed) {
         Some(reserve) => format!("{voting} of {members} vote, {needed} needed, survives {reserve}"),
         None => format!("{voting} of {members} vote, {needed} needed, grants nothing"),

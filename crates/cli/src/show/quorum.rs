@@ -65,7 +65,7 @@ fn value(quorum: &QuorumObject, now: MilliTime) -> Value {
     let member = |member: &QuorumMember| {
         json!({
             "name": member.name, "state": member.state, "reason": member.reason, "message": member.message,
-            "votes": member.votes() && quorum.counts(&member.name), "podName": member.pod_name, "nodeName": member.node_name,
+            "votes": quorum.has_vote(member), "podName": member.pod_name, "nodeName": member.node_name,
             "address": member.address, "runID": member.run_id, "rejoinAt": member.rejoin_at,
             "fencedForMs": fence(member, now), "admittedAt": member.admitted_at,
             "external": member.external.is_some(),
@@ -92,7 +92,7 @@ pub(crate) fn fence(member: &QuorumMember, now: MilliTime) -> Option<i64> {
 fn text(quorum: &QuorumObject, now: MilliTime, paint: Paint, wide: bool) -> String {
     let link = of_quorum(quorum, now);
     let tone = match link.state {
-        State::Fine if quorum.voting() == quorum.status.voters.len() => Tone::Good,
+        State::Fine if quorum.all_vote() => Tone::Good,
         State::Fine | State::Waits => Tone::Waiting,
         State::Stops | State::Unknown => Tone::Bad,
     };
@@ -105,7 +105,7 @@ fn text(quorum: &QuorumObject, now: MilliTime, paint: Paint, wide: bool) -> Stri
     }
     let mut table = Table::new(titles);
     for member in &quorum.status.members {
-        let voting = member.votes() && quorum.counts(&member.name);
+        let voting = quorum.has_vote(member);
         let tone = match member.state.as_str() {
             _ if voting => Tone::Good,
             "Unreachable" | "Pending" => Tone::Bad,

@@ -179,18 +179,14 @@ async fn until(
     let params = kube::api::ListParams::default().limit(1);
     let doing = format!("list locks in namespace {}", target.namespace);
     cluster.call(&doing, api.list(&params)).await?;
-    let is_meant = |lock: &LockObject| match &target.lock {
-        Named::Key(key) => lock.key() == *key,
-        Named::Object(name) => lock.name_any() == *name,
-    };
     let mut events = pin!(limited_watch(api, config));
     let (mut new, mut printed) = (BTreeMap::new(), String::new());
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => new.clear(),
-            Ok(Some(watcher::Event::InitApply(lock))) if is_meant(&lock) => drop(new.insert(lock.name_any(), lock)),
+            Ok(Some(watcher::Event::InitApply(lock))) if target.means(&lock) => drop(new.insert(lock.name_any(), lock)),
             Ok(Some(watcher::Event::InitDone)) => *listed = Some(std::mem::take(&mut new)),
-            Ok(Some(watcher::Event::Apply(lock))) if is_meant(&lock) => {
+            Ok(Some(watcher::Event::Apply(lock))) if target.means(&lock) => {
                 listed.get_or_insert_default().insert(lock.name_any(), lock);
             }
             Ok(Some(watcher::Event::Delete(lock))) => {

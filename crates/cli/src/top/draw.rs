@@ -99,8 +99,7 @@ impl View {
     }
 
     fn quorum(&self, quorum: &QuorumObject, now: MilliTime) -> Line<'static> {
-        let all = quorum.voting() == quorum.status.voters.len();
-        let tone = if all { Tone::Good } else { Tone::Waiting };
+        let tone = if quorum.all_vote() { Tone::Good } else { Tone::Waiting };
         let mut spans =
             vec![Span::raw(format!("{}  ", quorum.full_name())), Span::styled(votes(quorum), self.style(tone))];
         for member in &quorum.status.members {

@@ -43,8 +43,6 @@ pub struct QuorumObjectStatus {
     pub operator: Option<String>,
     /// The number of votes that is a majority.
     pub quorum: Option<i32>,
-    /// The number of admitted members, of all members.
-    pub ready: Option<String>,
     /// The members of the current list of voters.
     pub voters: Vec<String>,
     /// The former list of voters, during a change.
@@ -120,6 +118,26 @@ impl QuorumObject {
     #[must_use]
     pub fn counts(&self, member: &str) -> bool {
         self.status.voters.iter().chain(&self.status.former_voters).any(|voter| voter == member)
+    }
+
+    /// Whether a member can vote, and is in one of the lists.
+    #[must_use]
+    pub fn has_vote(&self, member: &QuorumMember) -> bool {
+        member.votes() && self.counts(&member.name)
+    }
+
+    /// Whether all members of the current list can vote.
+    #[must_use]
+    pub fn all_vote(&self) -> bool {
+        self.voting() == self.status.voters.len()
+    }
+
+    /// The number of votes that is a majority. Before the first list of voters all members are voters.
+    #[must_use]
+    pub fn needed(&self) -> usize {
+        let QuorumObjectStatus { voters, members, .. } = &self.status;
+        let all = if voters.is_empty() { members.len() } else { voters.len() };
+        self.status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(all / 2 + 1)
     }
 
     /// Number of members of the current list that can vote.

@@ -50,8 +50,7 @@ pub(super) fn quorum_link(answer: &QuorumState, now: MilliTime) -> Link {
 /// Whether a majority of the quorum votes, and the reasons of the members that do not vote.
 pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
     let (name, status) = (quorum.full_name(), &quorum.status);
-    let (voting, members) = (quorum.voting(), status.voters.len());
-    let needed = status.quorum.and_then(|needed| usize::try_from(needed).ok()).unwrap_or(members / 2 + 1);
+    let (voting, members, needed) = (quorum.voting(), status.voters.len(), quorum.needed());
     let ready = find_condition(&status.conditions, QuorumCondition::Ready);
     if members == 0 {
         let message =
