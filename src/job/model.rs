@@ -161,7 +161,7 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
     let claim = Claim { job_name: Some(job.name_any()), job_uid: job.uid(), ..Claim::default() };
     let spec = DistributedLockSpec {
         key: Some(key),
-        quorum_ref: text(JOB_QUORUM_ANNOTATION).map(quorum_named),
+        quorum_ref: text(JOB_QUORUM_ANNOTATION).map(QuorumRef::from),
         ttl: duration(JOB_TTL_ANNOTATION)?.unwrap_or(DistributedLockSpec::default().ttl),
         wait_timeout: duration(JOB_WAIT_TIMEOUT_ANNOTATION)?,
         min_hold: duration(JOB_MIN_HOLD_ANNOTATION)?,
@@ -176,12 +176,6 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
         ..ObjectMeta::default()
     };
     Ok(DistributedLock { metadata, spec, status: None })
-}
-
-/// The quorum in a text of the form `name` or `namespace/name`.
-fn quorum_named(text: &str) -> QuorumRef {
-    let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
-    QuorumRef { name: name.to_owned(), namespace: namespace.map(str::to_owned) }
 }
 
 #[cfg(test)]

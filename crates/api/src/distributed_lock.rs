@@ -187,6 +187,14 @@ pub struct QuorumRef {
     pub namespace: Option<String>,
 }
 
+/// The quorum in a text of the form `name` or `namespace/name`.
+impl From<&str> for QuorumRef {
+    fn from(text: &str) -> Self {
+        let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
+        Self { name: name.to_owned(), namespace: namespace.map(str::to_owned) }
+    }
+}
+
 /// How often `status.validUntil` is updated.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validity {

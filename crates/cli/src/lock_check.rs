@@ -10,9 +10,9 @@ use anyhow::{Context as _, bail};
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
-use redlock_api::DistributedLock;
 use redlock_api::conditions::{LockCondition, is_true};
 use redlock_api::requests::without_secrets;
+use redlock_api::{DistributedLock, QuorumRef};
 use redlock_engine::time::{Clock as _, SystemClock};
 use serde_json::json;
 
@@ -71,11 +71,7 @@ fn claim(name: &str, quorum: Option<&str>) -> anyhow::Result<DistributedLock> {
             "claim": {"identity": "redlock lock-check"}},
     });
     if let Some(quorum) = quorum {
-        let (namespace, quorum) = quorum.split_once('/').map_or((None, quorum), |(first, rest)| (Some(first), rest));
-        lock["spec"]["quorumRef"] = json!({"name": quorum});
-        if let Some(namespace) = namespace {
-            lock["spec"]["quorumRef"]["namespace"] = json!(namespace);
-        }
+        lock["spec"]["quorumRef"] = json!(QuorumRef::from(quorum));
     }
     Ok(serde_json::from_value(lock)?)
 }

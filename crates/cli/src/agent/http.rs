@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
+use axum::http::header::HOST;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::leadership::{Answer, Refusal};
 use super::request::{Query, is_loopback};
-use super::response::{Reply, no_lock, no_method, no_path, of_answer, of_refusal};
+use super::response::{Reply, no_lock, no_method, no_path, of_answer, typed};
 use super::task::{Agent, now};
 use crate::hold::{LockArgs, LockName, expected_source};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
@@ -50,8 +50,8 @@ type Result<T = Reply> = std::result::Result<T, Refusal>;
 pub(super) fn router(http: HttpState) -> Router {
     Router::new()
         .route("/", get(name))
-        .route("/healthz", get(|| async { typed("text/plain; charset=utf-8", Body::from("ok\n")) }))
-        .route("/openapi.json", get(|| async { typed("application/json", Body::from(OPENAPI)) }))
+        .route("/healthz", get(|| async { typed("text/plain; charset=utf-8", "ok\n") }))
+        .route("/openapi.json", get(|| async { typed("application/json", OPENAPI) }))
         .route("/leader", get(leader))
         .route("/watch", get(watch))
         .route("/register", post(register))
@@ -86,22 +86,10 @@ impl FromRequestParts<HttpState> for Query {
     }
 }
 
-impl IntoResponse for Reply {
-    fn into_response(self) -> Response {
-        self.response()
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        of_refusal(self).response()
-    }
-}
-
 /// Refuses a request that a page in a browser or a remote program possibly caused.
 async fn guarded(State(http): State<HttpState>, request: Request, next: Next) -> Response {
     match refused(&http, &request) {
-        Some(reply) => reply.response(),
+        Some(reply) => reply.into_response(),
         None => next.run(request).await,
     }
 }
@@ -117,13 +105,6 @@ fn refused(http: &HttpState, request: &Request) -> Option<Reply> {
         return Some(Reply::problem(StatusCode::FORBIDDEN, "NoHeader", detail));
     }
     None
-}
-
-fn typed(kind: &'static str, body: Body) -> Response {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 impl HttpState {
@@ -233,7 +214,7 @@ async fn watch(State(http): State<HttpState>, query: Query) -> Response {
         let event = next_event(&mut http, &query, &mut last).await?;
         Some((Ok::<_, Infallible>(event), (http, query, last)))
     });
-    typed("text/event-stream", Body::from_stream(Box::pin(events)))
+    typed("text/event-stream", Body::from_stream(Box::pin(events))).into_response()
 }
 
 /// Waits for the next event. Returns `None` when the agent is stopped.
@@ -263,6 +244,7 @@ async fn next_event(http: &mut HttpState, query: &Query, last: &mut Option<(Answ
 mod tests {
     use std::collections::BTreeSet;
 
+    use axum::http::header::CONTENT_TYPE;
     use serde_json::Value;
     use tower::ServiceExt as _;
 

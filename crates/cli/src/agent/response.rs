@@ -1,9 +1,8 @@
 //! Pure: answers as HTTP. A refusal is a problem of RFC 9457, with the next step.
 
-use axum::body::Body;
+use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::leadership::{Answer, Refusal};
@@ -31,18 +30,24 @@ impl Reply {
         let body = json!({"type": "about:blank", "title": title, "status": status.as_u16(), "reason": reason, "detail": detail});
         Self { status, body }
     }
+}
 
-    pub(super) fn response(self) -> Response {
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
         let kind = if self.status.is_success() { JSON } else { PROBLEM };
-        let mut text = self.body.to_string();
-        text.push('\n');
-        let mut response = Response::new(Body::from(text));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
+        (self.status, typed(kind, format!("{}\n", self.body))).into_response()
     }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        of_refusal(self).into_response()
+    }
+}
+
+/// A body that no proxy or client keeps.
+pub(super) fn typed(kind: &'static str, body: impl IntoResponse) -> impl IntoResponse {
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store")], body)
 }
 
 /// The reply to the question whether an instance leads at `now`.

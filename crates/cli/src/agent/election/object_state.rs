@@ -25,18 +25,11 @@ pub(super) fn read(lock: &DistributedLock, pod_uid: &str) -> ObjectState {
         let why = format!("{message} ({})", ending.reason).trim().to_owned();
         return ObjectState::NotHeld { why, is_certain: true };
     }
-    if let (Some(holder), Some(token)) = (status.holder, status.fencing_token)
+    if let Some(holding) = Holding::of(&status)
         && lock.metadata.deletion_timestamp.is_none()
     {
-        let is_own = holder.pod_uid.as_deref() == Some(pod_uid);
-        let holding = Holding {
-            nonce: holder.nonce.unwrap_or_default(),
-            token,
-            identity: holder.identity,
-            key: holder.key.unwrap_or_default(),
-            // Without a published validity, the members must be queried.
-            valid_until: status.valid_until.map_or(0, |until| until.as_millis()),
-        };
+        // Without a published validity, the members must be queried.
+        let is_own = status.holder.is_some_and(|holder| holder.pod_uid.as_deref() == Some(pod_uid));
         return ObjectState::Held { holding, is_own };
     }
     let held = find_condition(&status.conditions, LockCondition::Held);

@@ -68,7 +68,7 @@ pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, 
         }
     };
     let spec = DistributedLockSpec {
-        quorum_ref: args.quorum.as_deref().map(quorum_ref),
+        quorum_ref: args.quorum.as_deref().map(QuorumRef::from),
         key: Some(key.to_owned()),
         ttl: args.ttl,
         min_hold: args.min_hold,
@@ -92,13 +92,6 @@ pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, 
         ..ObjectMeta::default()
     };
     DistributedLock { metadata, spec, status: None }
-}
-
-fn quorum_ref(quorum: &str) -> QuorumRef {
-    match quorum.split_once('/') {
-        Some((namespace, name)) => QuorumRef { name: name.to_owned(), namespace: Some(namespace.to_owned()) },
-        None => QuorumRef { name: quorum.to_owned(), namespace: None },
-    }
 }
 
 /// The owner reference to the pod, so that Kubernetes deletes the claim with the pod.

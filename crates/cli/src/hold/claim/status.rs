@@ -1,8 +1,8 @@
 //! Pure: reads the status of a claim for its creator.
 
 use super::super::held_lock::End;
-use redlock_api::DistributedLock;
 use redlock_api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true};
+use redlock_api::{DistributedLock, DistributedLockStatus};
 
 /// The hold of a claim, as its status describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,20 @@ pub(crate) struct Holding {
     pub(crate) key: String,
     /// The end of the validity, in milliseconds since 1970 by the API server's clock.
     pub(crate) valid_until: i64,
+}
+
+impl Holding {
+    /// The hold in a status. Without a published validity its end is 0.
+    pub(crate) fn of(status: &DistributedLockStatus) -> Option<Self> {
+        let holder = status.holder.clone()?;
+        Some(Self {
+            nonce: holder.nonce.unwrap_or_default(),
+            token: status.fencing_token?,
+            identity: holder.identity,
+            key: holder.key.unwrap_or_default(),
+            valid_until: status.valid_until.map_or(0, |until| until.as_millis()),
+        })
+    }
 }
 
 /// Why a claim does not hold the lock yet.
@@ -62,20 +76,14 @@ pub(crate) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> Claim
         let (reason, message) = reported.unwrap_or_default();
         return ended(&reason, &message);
     }
-    if let (true, Some(holder), Some(token), Some(valid_until)) =
-        (is_true(&status.conditions, LockCondition::Held), &status.holder, status.fencing_token, status.valid_until)
+    if let Some(holding) = Holding::of(&status)
+        && status.valid_until.is_some()
+        && is_true(&status.conditions, LockCondition::Held)
     {
-        let found = holder.nonce.clone().unwrap_or_default();
-        if nonce.is_some_and(|current| current != found) {
-            return lost("the claim has another hold now".to_owned());
-        }
-        return ClaimState::Held(Holding {
-            nonce: found,
-            token,
-            identity: holder.identity.clone(),
-            key: holder.key.clone().unwrap_or_default(),
-            valid_until: valid_until.as_millis(),
-        });
+        return match nonce {
+            Some(current) if current != holding.nonce => lost("the claim has another hold now".to_owned()),
+            _ => ClaimState::Held(holding),
+        };
     }
     if nonce.is_some() && held.is_some_and(|condition| condition.status == Status::False.as_str()) {
         let (reason, message) = reported.unwrap_or_default();
