@@ -2,26 +2,10 @@
 
 use std::str::FromStr;
 
-/// The signals for a command: KILL, and all that it can catch.
-const NAMES: [(&str, i32); 18] = [
-    ("HUP", 1),
-    ("INT", 2),
-    ("QUIT", 3),
-    ("ABRT", 6),
-    ("KILL", 9),
-    ("USR1", 10),
-    ("USR2", 12),
-    ("PIPE", 13),
-    ("ALRM", 14),
-    ("TERM", 15),
-    ("CONT", 18),
-    ("URG", 23),
-    ("XCPU", 24),
-    ("VTALRM", 26),
-    ("PROF", 27),
-    ("WINCH", 28),
-    ("IO", 29),
-    ("PWR", 30),
+/// The names of signals, from number 1: KILL, and all that a command can catch. Faults, stops and SIGCHLD have none.
+const NAMES: [&str; 30] = [
+    "HUP", "INT", "QUIT", "", "", "ABRT", "", "", "KILL", "USR1", "", "USR2", "PIPE", "ALRM", "TERM", "", "", "CONT",
+    "", "", "", "", "URG", "XCPU", "", "VTALRM", "PROF", "WINCH", "IO", "PWR",
 ];
 
 /// A signal, by its name or number.
@@ -34,8 +18,9 @@ impl FromStr for SignalName {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let upper = text.to_ascii_uppercase();
         let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
-        let known = NAMES.iter().find(|(name, number)| *name == bare || number.to_string() == bare);
-        known.map(|(_, number)| Self(*number)).ok_or("use the name or number of a signal, for example TERM, INT or 15")
+        let is_meant = |number: i32, name: &str| !name.is_empty() && (name == bare || number.to_string() == bare);
+        let meant = (1..).zip(NAMES).find(|(number, name)| is_meant(*number, name));
+        meant.map(|(number, _)| Self(number)).ok_or("use the name or number of a signal, for example TERM, INT or 15")
     }
 }
 
@@ -49,6 +34,9 @@ mod tests {
             assert_eq!(text.parse(), Ok(SignalName(15)), "{text}");
         }
         assert_eq!("SIGWINCH".parse(), Ok(SignalName(28)));
-        assert!("STOPP".parse::<SignalName>().is_err());
+        assert_eq!(["KILL", "12", "PWR"].map(str::parse), [Ok(SignalName(9)), Ok(SignalName(12)), Ok(SignalName(30))]);
+        for wrong in ["STOPP", "STOP", "19", "SIG", "", "0", "31"] {
+            assert!(wrong.parse::<SignalName>().is_err(), "{wrong}");
+        }
     }
 }
