@@ -50,6 +50,24 @@ fn a_credential_plugin_is_reaped_by_the_client_that_started_it() {
     assert_eq!(code, Some(143), "{errors}");
 }
 
+/// A plugin can open a browser, in which the user logs in.
+#[test]
+fn a_run_with_a_credential_plugin_has_one_client() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"token": "of-the-plugin", "expirationTimestamp": "2126-01-01T00:00:00Z"}});
+    let kubeconfig = with_plugin(&place, &server, &format!("echo again >> logins\necho '{credential}'"), &[]);
+    let logins = |command: &[&str]| {
+        let _ = fs::remove_file(place.folder.join("logins"));
+        let output = place.redlock(command).env("KUBECONFIG", &kubeconfig).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        place.read("logins").lines().count()
+    };
+    // kube's client itself asks for more than one credential.
+    let of_one_client = logins(&["list", "-n", "shop"]);
+    assert_eq!(logins(&["run", "--lock", LOCK, "--", "true"]), of_one_client);
+}
+
 /// The kubeconfig and the plugin's output can contain passwords, and the output of commands goes to logs.
 #[test]
 fn a_credential_plugin_that_fails_puts_no_secret_into_an_error() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ListParams;
-use kube::{Client, Resource};
+use kube::{Client, Config, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -70,22 +70,31 @@ pub struct Cluster {
     time: Arc<ServerTime>,
 }
 
+/// Reads the kubeconfig. A credential plugin, which can ask the user, does not run.
+///
+/// # Errors
+/// If there is no usable configuration.
+pub(crate) async fn settings(args: &ClusterArgs) -> Result<Config, Problem> {
+    args.config().await.map_err(|error| unusable(&format!("{error:#}")))
+}
+
+fn unusable(cause: &str) -> Problem {
+    Problem::new(
+        format!("failed to find a cluster: {cause}"),
+        "Name a kubeconfig with --kubeconfig or KUBECONFIG and a context of it with --context, or set --server.",
+    )
+}
+
 impl Cluster {
-    /// Reads the kubeconfig. It sends no request yet.
+    /// Reads the kubeconfig and gets a credential. It sends no request yet.
     ///
     /// # Errors
     /// If there is no usable configuration.
     pub async fn connect(args: &ClusterArgs) -> Result<Self, Problem> {
-        let unusable = |cause: String| {
-            Problem::new(
-                format!("failed to find a cluster: {cause}"),
-                "Name a kubeconfig with --kubeconfig or KUBECONFIG and a context of it with --context, or set --server.",
-            )
-        };
-        let config = args.config().await.map_err(|error| unusable(format!("{error:#}")))?;
+        let config = settings(args).await?;
         let server = config.cluster_url.to_string();
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).map_err(|error| unusable(root_cause(&without_secrets(error))))?;
+        let client = Client::try_from(config).map_err(|error| unusable(&root_cause(&without_secrets(error))))?;
         let time = Arc::new(ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT));
         let client = time.observe(client);
         let timeout = args.request_timeout.map_or(REQUEST_TIMEOUT, GoDuration::get);

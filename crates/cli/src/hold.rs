@@ -15,7 +15,7 @@ mod mounted_secret;
 mod progress;
 mod signals;
 
-use crate::cluster::Cluster;
+use crate::cluster;
 use anyhow::{Context as _, bail};
 use arguments::NEEDS_DIRECT;
 pub use arguments::{DirectArgs, LockArgs, LockName};
@@ -122,7 +122,7 @@ impl Location {
             let addresses = members.map(|members| direct::addresses(&members)).transpose()?;
             return Ok(Self::Members { addresses: addresses.unwrap_or_default() });
         }
-        let server = Cluster::connect(&args.cluster).await?.server;
+        let server = cluster::settings(&args.cluster).await?.cluster_url.to_string();
         Ok(Self::Cluster { server, quorum: args.quorum.clone() })
     }
 

@@ -11,7 +11,7 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::mounted_secret::{self, Secret};
 use crate::cluster::target::is_of_key_characters;
-use crate::cluster::{Cluster, ClusterArgs};
+use crate::cluster::{self, ClusterArgs};
 use crate::completion;
 use redlock_api::GoDuration;
 
@@ -176,7 +176,7 @@ impl LockArgs {
             _ if self.direct.direct => return Ok(self.clone()),
             Some(namespace) => namespace.clone(),
             None if self.lock.in_cluster().is_ok() => return Ok(self.clone()),
-            None => Cluster::connect(&self.cluster).await?.namespace,
+            None => cluster::settings(&self.cluster).await?.default_namespace,
         };
         let lock = format!("{namespace}/{}", self.lock).parse().map_err(anyhow::Error::msg)?;
         Ok(Self { lock, ..self.clone() })
