@@ -200,8 +200,13 @@ impl Agreement {
     }
 
     /// Whether votes count in general.
+    ///
+    /// A majority of own members needs no record, because no other operator can have the same list. It stops for a known
+    /// conflict, so each external member is tried first.
     pub fn may_vote(&self, now: Boottime) -> bool {
-        !self.paused && (!self.is_shared() || (self.is_joined(now) && self.conflict(now).is_none()))
+        let has_own_majority = self.is_majority(self.own_members()) && self.claimed().all(|(_, master)| master.tried);
+        let is_ready = has_own_majority || self.is_joined(now);
+        !self.paused && (!self.is_shared() || (is_ready && self.conflict(now).is_none()))
     }
 
     /// Whether external members vote.
@@ -219,13 +224,22 @@ impl Agreement {
 
     /// Whether a majority of the list has an admitted process with such a record, by a fresh reading.
     ///
-    /// Own members have no record and count as such.
+    /// Own members have no record. They count as such beside at least one record.
     fn on_majority(&self, now: Boottime, is_such: impl Fn(&Reading) -> bool) -> bool {
-        let has = |name: &&MemberName| {
-            let Some(master) = self.masters.get(*name) else { return true };
+        let has = |(_, master): &(&MemberName, &SharedMaster)| {
             master.fresh(now).is_some_and(|last| master.admitted.as_ref() == Some(&last.run_id) && is_such(last))
         };
-        self.is_shared() && self.list.iter().filter(has).count() > self.list.len() / 2
+        let recorded = self.claimed().filter(has).count();
+        recorded > 0 && self.is_majority(recorded + self.own_members())
+    }
+
+    /// The number of the operator's own members in the claimed list.
+    fn own_members(&self) -> usize {
+        self.list.len() - self.claimed().count()
+    }
+
+    const fn is_majority(&self, members: usize) -> bool {
+        members > self.list.len() / 2
     }
 
     /// The longest time to live that can be brought into force.

@@ -46,7 +46,7 @@ impl MemberPlan {
         self.name == other.name && address(self) == address(other)
     }
 
-    /// The address that clients use. Operators that share masters identify the member by it.
+    /// The address that clients use. Operators that share masters identify an external member by it.
     pub fn address(&self, namespace: &str) -> String {
         match &self.external {
             Some(external) => external.address.clone(),

@@ -96,6 +96,7 @@ names! {
         /// No member is external, so no other operator can use the members.
         NotShared,
         /// Before the first vote every external member must confirm that no other operator disagrees.
+        /// A quorum of which more than half are the operator's own members votes without that.
         ///
         /// Automatic: the quorum votes when the members that the message names have answered.
         ///

@@ -1,6 +1,7 @@
 use super::*;
 
 mod histories;
+mod mixed;
 
 const LIST: &str = "a:1 b:1 c:1";
 const SECOND: Duration = Duration::from_secs(1);

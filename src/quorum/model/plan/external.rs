@@ -30,12 +30,18 @@ fn host_of(address: &str) -> &str {
 
 /// The list in the records: members by address, sorted, separated by spaces.
 ///
+/// An own member has the quorum's UID as well. In another cluster another process has the same address.
+///
 /// While a change is joint it is the former list, because promises under that list can still live.
 pub fn shared_list(quorum: &RedisQuorum) -> String {
-    let namespace = quorum.namespace().unwrap_or_default();
+    let (namespace, uid) = (quorum.namespace().unwrap_or_default(), quorum.uid().unwrap_or_default());
     let lists = Lists::of(quorum);
     let members = lists.token_list().iter().filter_map(|name| super::member(quorum, name));
-    let mut list: Vec<String> = members.map(|member| member.address(&namespace)).collect();
+    let text = |member: MemberPlan| match member.is_external() {
+        true => member.address(&namespace),
+        false => format!("{}/{uid}", member.address(&namespace)),
+    };
+    let mut list: Vec<String> = members.map(text).collect();
     list.sort();
     list.join(" ")
 }

@@ -98,7 +98,8 @@ messages! {
     /// The member list changes, and no lock is granted until every lock of the former list has expired. Afterwards this quorum votes when
     /// every external member has its record
     ListChanges => (Type::QuorumAgrees, Status::Unknown, CommonReason::MembersChanging),
-    /// This quorum votes when every external member has shown that no other operator disagrees. Missing: {members}
+    /// Every external member must show that no other operator disagrees. Before that this quorum grants locks only if more than half of
+    /// its members are the operator's own. Missing: {members}
     Joining { members: String } => (Type::QuorumAgrees, Status::Unknown, CommonReason::Joining),
     /// No other operator uses these members. The fence of {members} protects only the locks of operators. Clients that use these members
     /// directly are outside the guarantee

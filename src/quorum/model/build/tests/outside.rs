@@ -180,7 +180,7 @@ fn operators_that_share_members_compare_them_by_address() {
         |external: Value| crate::quorum::model::plan::shared_list(&quorum(json!({"members": 1, "external": external})));
     let one = list(json!([vm("a", "[2001:db8::1]:7000"), vm("b", "b.example:6379")]));
     assert_eq!(one, list(json!([vm("x", "b.example:6379"), vm("y", "[2001:db8::1]:7000")])));
-    assert_eq!(one, "[2001:db8::1]:7000 b.example:6379 blue-0.vault.svc:6379");
+    assert_eq!(one, "[2001:db8::1]:7000 b.example:6379 blue-0.vault.svc:6379/uid-1");
 }
 
 #[test]
