@@ -10,15 +10,16 @@ use crate::quorum::model::{effective, membership};
 
 /// Carries out a step that changes the record.
 ///
-/// A fencing is published as an Event, and closes the users of the process if they can be open.
+/// A fencing closes the users of the process if they can be open, and is published as an Event.
 pub(super) async fn carry_out(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: FenceStep) -> Result<()> {
     write(observer, snapshot, step).await?;
     let FenceStep::WriteFenced { reason, rejoin_at, close } = step else { return Ok(()) };
+    // A busy process executes no command.
+    let closed = if close && reason != Reason::Busy { close_users(observer, snapshot).await } else { Ok(()) };
     let until = rejoin_at.and_then(|at| observer.cluster.wall_time(at, snapshot.now));
     let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
     observer.cluster.publish_event(event_of(observer, snapshot, reason, until)).await;
-    // A busy process executes no command.
-    if close && reason != Reason::Busy { close_users(observer, snapshot).await } else { Ok(()) }
+    closed
 }
 
 /// Closes the users of a process whose record is Fenced.
@@ -68,5 +69,38 @@ fn event_of(observer: &Observer<'_>, snapshot: &MemberSnapshot, reason: Reason, 
         (false, Reason::Busy) => QuorumEvent::Busy { member },
         (false, Reason::Leaving) => QuorumEvent::Leaves { member },
         (false, Reason::Updating) => QuorumEvent::Updating { member },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::MEMBER_LABEL;
+    use crate::fence::Process;
+    use crate::quorum::controller::tests::{World, denial, quorum};
+    use crate::redlock::RunId;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_is_closed_before_the_event_about_its_fencing() {
+        let quorum = quorum(&[json!({"name": "main-0", "state": "Admitted", "runID": "r", "podUID": "p"})]);
+        let metadata =
+            json!({"name": "main-0-0", "namespace": "locks", "uid": "p", "labels": {MEMBER_LABEL: "main-0"}});
+        let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": {"podIP": "10.0.0.1"}})).unwrap();
+        let stored = serde_json::to_value(&quorum).unwrap();
+        let answer = move |request: &str| if request.starts_with("PUT") { (200, stored.clone()) } else { denial(403) };
+        let world = World::new(quorum, vec![pod], answer);
+        let (cluster, link) = (world.cluster(), world.session.link("main-0").unwrap());
+        let observer = world.observer(&cluster);
+        let mut snapshot = observer.sources.observe(&link, world.session.quorum()).await.unwrap();
+        let (run_id, pod_uid) = (RunId::new("r"), "p".to_owned());
+        snapshot.process = Some(Process { run_id, pod_uid, container_id: None, node_name: None, node: None });
+        let step = FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: None, close: true };
+        assert!(carry_out(&observer, &snapshot, step).await.is_err(), "the member does not answer");
+        let requests = world.requests("");
+        let requests: Vec<_> = requests.iter().filter_map(|request| request.split(' ').next()).collect();
+        assert_eq!(requests[requests.len() - 3..], ["PUT", "CONNECT", "POST"], "{requests:?}");
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct World {
     votes: HeldVotes,
     plan: Plan,
     auth: Auth,
-    /// The method, path and body of each request that is no GET.
+    /// The method, path and body of each request that is no GET, and the attempts to connect to members.
     writes: Arc<Mutex<Vec<String>>>,
 }
 
@@ -49,7 +49,7 @@ impl World {
             }
             answer(&line)
         });
-        context.network = Arc::new(Unplugged);
+        context.network = Arc::new(Unplugged(writes.clone()));
         context.pods = Cache::filled(pods);
         let (plan, auth) = (plan::validate(&quorum).unwrap(), Auth::random());
         let session = QuorumSession::start(&context, Arc::new(quorum), broadcast::channel(64).0).unwrap();
@@ -76,11 +76,12 @@ impl World {
     }
 }
 
-/// A network without any peer.
-struct Unplugged;
+/// A network without any peer. It records each attempt.
+struct Unplugged(Arc<Mutex<Vec<String>>>);
 
 impl Connect for Unplugged {
-    fn connect<'a>(&'a self, _address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+    fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+        self.0.lock().push(format!("CONNECT {address}"));
         Box::pin(async { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) })
     }
 }
