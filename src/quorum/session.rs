@@ -224,7 +224,7 @@ impl QuorumSession {
         tokens::ensure(self, token).await
     }
 
-    /// Raises the counters of a majority of the members at least to this token. Returns whether they confirmed it in time.
+    /// Raises all counters at least to this token. Returns whether a majority of each list confirmed it.
     pub async fn raise_counters(&self, to: FencingToken) -> bool {
         self.observe_token(to);
         tokio::time::timeout(RAISE_TIMEOUT, tokens::raise_counters(self, to)).await.unwrap_or(false)

@@ -1,6 +1,6 @@
 use crate::quorum::{LEADER, Quorum, TTL, connected, fresh_value, request, settings};
 use crate::server::{client, locker};
-use redlock_operator::quorum::model::counters::behind;
+use redlock_operator::quorum::model::counters::{MOST_LAG, behind};
 use redlock_operator::quorum::model::lists::meets_every_majority;
 use redlock_operator::redlock::{
     Acquire, Extend, ExtendRequest, FencingToken, MemberError, MemberFailure, Redlock, restored,
@@ -119,7 +119,7 @@ async fn restart(quorum: &mut Quorum, server: usize, floor: FencingToken) {
     let names: Vec<String> = (0..size).map(|member| format!("m{member}")).collect();
     let counters: Vec<_> = others.iter().map(|(_, counter)| *counter).collect();
     let number = restored(&counters, meets_every_majority(&names), floor, token(now()));
-    let (highest, members) = behind(others, number);
+    let (highest, members) = behind(others, number, MOST_LAG);
     for member in members {
         quorum.servers[member].admin().await.restore_counter(highest).await.unwrap();
     }

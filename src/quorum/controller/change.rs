@@ -7,7 +7,7 @@ use super::error::{Error, RESYNC, Result};
 use super::observe::{Observed, Observer};
 use super::{admit, clients, decide};
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
+use crate::quorum::model::lists::{lost_epoch, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, users_since};
 use crate::quorum::model::progress::Until;
 use crate::quorum::model::record::record_named;
@@ -154,14 +154,9 @@ async fn finish(observer: &Observer<'_>) -> Result<Vec<String>> {
         return Ok(vec!["too few members of the former list have answered with their token counters".to_owned()]);
     }
     let highest = of_former.into_iter().max().unwrap_or_default().max(floor_of(&observed.quorum));
-    let (mut raised, mut failures) = (0, Vec::new());
-    for name in &lists.voters {
-        let confirmed = async { observed.admin_session(name).await?.restore_counter(highest).await };
-        raised += usize::from(note(name, confirmed.await, &mut failures));
-    }
-    // Every later majority, and every restored counter, includes one of these members.
-    if raised < majority(&lists.voters) {
-        return Ok(failures);
+    // Every later majority, and every restored counter, includes one of the members that confirm it.
+    if !observer.sources.session.raise_counters(highest).await {
+        return Ok(vec!["too few members have confirmed their new token counters".to_owned()]);
     }
     cluster.replace(&observed.quorum, |status| status.former_voters.clear()).await?;
     cluster.publish_event(QuorumEvent::MembersChanged { members: lists.voters.join(", ") }).await;

@@ -28,7 +28,8 @@ pub(super) async fn run(sessions: Sessions) {
 
 /// Raises every admitted counter that is behind, on members that answer.
 ///
-/// The new value is the highest plausible counter, and at least `at_least`.
+/// The new value is the highest plausible counter, and at least `at_least`. Without votes the quorum levels every counter, because the
+/// next vote that raises it can be of an operator with another list.
 pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingToken) {
     let (quorum, links) = (session.quorum(), session.links());
     let counters = links.iter().filter_map(|link| {
@@ -37,7 +38,8 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
         let observation = state.observation().filter(|observation| link.answers() && observation.run_id == run_id)?;
         Some(((link.clone(), run_id), observation.counter.unwrap_or_default()))
     });
-    let (highest, members) = counters::behind(counters.collect(), at_least);
+    let lag = if session.may_vote() { counters::MOST_LAG } else { 0 };
+    let (highest, members) = counters::behind(counters.collect(), at_least, lag);
     join_all(members.iter().map(|(link, run_id)| link.raise_counter(run_id, highest))).await;
     // The highest counter includes tokens of clients outside the operator, so the floor rises above those as well.
     session.observe_token(highest);

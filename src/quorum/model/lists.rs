@@ -75,6 +75,11 @@ impl Lists {
         self.in_force().any(|list| list.iter().any(|member| member == name))
     }
 
+    /// Whether such members are a majority of each list in force.
+    pub fn is_majority(&self, is_such: impl Fn(&str) -> bool) -> bool {
+        self.in_force().all(|list| list.iter().filter(|name| is_such(name)).count() >= majority(list))
+    }
+
     /// Whether these members include one of every majority of each list.
     ///
     /// If so, no grant is possible without them.
@@ -196,6 +201,18 @@ mod tests {
         assert_eq!(of(list(1), None, list(3)), 1);
         assert_eq!(of(list(3), Some(list(1)), list(3)), 3);
         assert_eq!(of(list(1), Some(list(3)), list(1)), 3);
+    }
+
+    #[test]
+    fn members_that_join_are_no_part_of_a_majority() {
+        let list = |from: usize, to: usize| (from..to).map(|index| format!("q-{index}")).collect::<Vec<_>>();
+        let is_majority = |former: Option<Vec<String>>, members: Vec<String>| {
+            let lists = Lists { epoch: 2, voters: list(0, 3), former, wanted: list(0, 5) };
+            lists.is_majority(|name| members.iter().any(|member| member == name))
+        };
+        assert!(!is_majority(None, list(2, 5)), "one voter and two members that join");
+        assert!(is_majority(None, list(1, 3)) && !is_majority(Some(list(0, 5)), list(1, 3)));
+        assert!(is_majority(Some(list(0, 5)), list(1, 4)));
     }
 
     #[test]

@@ -5,12 +5,17 @@ use std::sync::Arc;
 
 use super::{MemberLink, QuorumSession};
 use crate::api::RedisQuorum;
-use crate::quorum::model::lists::{Lists, majority};
+use crate::quorum::model::lists::Lists;
 use crate::quorum::model::record::admitted_run_id;
 use crate::redis_member::Link;
 use crate::redlock::{Elector, Electorate, MemberError, MemberName, RunId};
 
 impl QuorumSession {
+    /// Whether the operators that share masters with the quorum let its votes count.
+    pub fn may_vote(&self) -> bool {
+        self.shared.agreement.lock().may_vote(self.context.clock.boottime())
+    }
+
     /// The process of a member whose votes count now.
     fn voting_run_id(&self, quorum: &RedisQuorum, link: &MemberLink) -> Option<RunId> {
         let run_id = admitted_run_id(quorum, link.name().as_str())?;
@@ -61,13 +66,13 @@ impl QuorumSession {
         let quorum = self.quorum();
         let lists = Lists::of(&quorum);
         let links = self.links();
-        let answers = |name: &&String| {
-            let link = links.iter().find(|link| link.name().as_str() == **name);
+        let answers = |name: &str| {
+            let link = links.iter().find(|link| link.name().as_str() == name);
             let voter = link.and_then(|link| link.voter(lists.epoch));
             let accepts_operator = link.is_some_and(|link| link.answers());
             voter.is_some_and(|voter| is_answered(&voter.link().borrow(), accepts_operator))
         };
-        lists.in_force().all(|list| list.iter().filter(answers).count() >= majority(list))
+        lists.is_majority(answers)
     }
 }
 

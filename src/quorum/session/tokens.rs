@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use super::QuorumSession;
 use crate::api::RedisQuorum;
 use crate::api::requests::{RequestError, SHORT_TIMEOUT, within};
+use crate::quorum::model::lists::Lists;
 use crate::quorum::model::record::admitted_run_id;
 use crate::redlock::FencingToken;
 
@@ -99,14 +100,17 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
     if token <= session.tokens.floor() { Ok(()) } else { Err(FloorError::Contended) }
 }
 
-/// Raises the counters of a majority of the members at least to this token. Returns whether they confirmed it.
+/// Raises all counters at least to this token. Returns whether a majority of each list confirmed it.
 ///
 /// Without an admitted member there is nothing to raise, because an admission begins with the clock.
 pub(super) async fn raise_counters(session: &QuorumSession, to: FencingToken) -> bool {
     let (quorum, links) = (session.quorum(), session.links());
-    let admitted = links.iter().filter_map(|link| Some((link, admitted_run_id(&quorum, link.name().as_str())?)));
-    let raised = join_all(admitted.map(|(link, run_id)| async move { link.raise_counter(&run_id, to).await })).await;
-    raised.is_empty() || raised.iter().filter(|raised| **raised).count() > links.len() / 2
+    let raised = links.iter().filter_map(|link| {
+        let run_id = admitted_run_id(&quorum, link.name().as_str())?;
+        Some(async move { (link.name().as_str(), link.raise_counter(&run_id, to).await) })
+    });
+    let raised = join_all(raised).await;
+    raised.is_empty() || Lists::of(&quorum).is_majority(|name| raised.contains(&(name, true)))
 }
 
 /// One attempt. `None` if the object was deleted, or replaced by another one.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use redlock_operator::quorum::model::counters::behind;
+use redlock_operator::quorum::model::counters::{MOST_LAG, behind};
 use redlock_operator::redlock::{FencingToken, held_at_once, recovered, restored};
 
 use crate::check::{Rules, holds, violated};
@@ -148,7 +148,7 @@ impl Histories {
     fn level(world: &mut World, at_least: FencingToken) -> bool {
         let admitted = (0..MEMBERS).filter(|member| !world.out[*member]);
         let counters: Vec<_> = admitted.map(|member| (member, token(world.counters[member]))).collect();
-        let (highest, members) = behind(counters, at_least);
+        let (highest, members) = behind(counters, at_least, MOST_LAG);
         for member in &members {
             world.counters[*member] = world.counters[*member].max(highest.get());
         }
