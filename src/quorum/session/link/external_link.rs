@@ -35,8 +35,11 @@ pub(super) async fn read_record(link: &MemberLink, admin: &mut AdminConnection) 
     let Some((claim, write)) = question else { return };
     match redis_member::read_record(admin, &claim, write).await {
         Ok(state) => {
-            link.state.lock().record_since = Some((run_id.clone(), state.since));
-            if link.shared.agreement.lock().read(&link.name, &run_id, &claim, &state, now) {
+            let since = Some((run_id.clone(), state.since));
+            let before = std::mem::replace(&mut link.state.lock().record_since, since.clone());
+            // Another time on the same process means that it was emptied.
+            let is_emptied = before != since && before.is_some_and(|(of, _)| of == run_id);
+            if link.shared.agreement.lock().read(&link.name, &run_id, &claim, &state, now) || is_emptied {
                 link.shared.announce();
             }
         }

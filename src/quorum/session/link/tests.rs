@@ -25,6 +25,7 @@ use crate::time::{Clock, SystemClock};
 use port::free_port;
 
 mod busy;
+mod emptied;
 mod epochs;
 mod lost;
 #[path = "../../../../tests/support/port.rs"]
