@@ -95,12 +95,14 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration> {
 /// objects. The status drops a member when all its promises have expired and no process of it can vote.
 pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic> {
     let (sources, plan, cluster) = (&observer.sources, observer.plan, observer.cluster);
-    let (closed, mut wake) = (&observer.memory.closed, cluster.after(RESYNC));
+    let mut wake = cluster.after(RESYNC);
     for link in sources.session.links().iter() {
         let name = link.name().as_str();
         if plan.member(name).is_some() {
-            // The member was added again before it had left. A later removal starts with its own time.
-            closed.lock().remove(&end_of(name));
+            // The member was added again before it had left. A later removal closes its process again.
+            if let Some(run_id) = record_named(&sources.session.quorum(), name).run_id {
+                observer.memory.closed.lock().remove(run_id.as_str());
+            }
             continue;
         }
         let ending = end_member(sources, link, Some(plan), false).await?;
@@ -114,7 +116,6 @@ pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic>
             cluster
                 .replace(&sources.session.quorum(), |status| status.members.retain(|member| member.name != name))
                 .await?;
-            closed.lock().remove(&end_of(name));
             tracing::info!(quorum = %sources.session.reference(), member = name, "the member left the quorum");
             continue;
         }
@@ -179,24 +180,20 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
 
 /// Withdraws the admission of an external member from the record.
 ///
-/// The operator cannot close or end its process.
+/// The operator cannot close or end its process. Before a member leaves a quorum that remains, its promises have expired in the
+/// pause of the change.
 async fn end_external(sources: &Sources<'_>, link: &MemberLink, quorum: &RedisQuorum, lingers: bool) -> Result<Ending> {
-    let (closed, timers) = (&sources.memory.closed, sources.session.timers());
-    let (name, record, now) = (link.name().as_str(), record_named(quorum, link.name().as_str()), sources.cluster.now());
-    let left_since = closed.lock().get(&end_of(name)).copied();
-    let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
-    let harmless_since = (lingers && is_harmless).then(|| timers.harmless_since(name, None));
+    let (name, timers, now) = (link.name().as_str(), sources.session.timers(), sources.cluster.now());
+    let record = record_named(quorum, name);
+    let harmless_since = (lingers && !record.admitted).then(|| timers.harmless_since(name, None));
     let delay = effective::current_rejoin_delay(quorum);
-    Ok(match decide_external_end(&record, left_since, harmless_since, now, delay) {
+    Ok(match decide_external_end(&record, harmless_since, now, delay) {
         EndStep::Close => {
             timers.note_threat(name);
             record_leaving(sources, link, quorum, record.process.as_ref()).await?;
             Ending::Waits(Some(sources.cluster.now()), format!("{name} has no vote, its locks run out"))
         }
-        EndStep::Wait { until } => {
-            closed.lock().entry(end_of(name)).or_insert(now);
-            Ending::Waits(Some(until), format!("the locks on {name} run out"))
-        }
+        EndStep::Wait { until } => Ending::Waits(Some(until), format!("the locks on {name} run out")),
         EndStep::Unconfirmed { .. } | EndStep::Ended => Ending::Ended,
     })
 }
@@ -218,11 +215,6 @@ async fn record_leaving(
     let next = record_named(quorum, name).after(step, current, &verdict);
     let stamps = Stamps { rejoin_at: cluster.wall_time(until, now), ..Stamps::default() };
     cluster.replace(quorum, |status| publish_named(status, name, &next, stamps)).await
-}
-
-/// The key of an external member's end in the leader's memory. A later member can have the same name.
-fn end_of(name: &str) -> String {
-    format!("external {name}")
 }
 
 /// Whether the member's secrets are lost. Either it refuses the known ones, or there are none.

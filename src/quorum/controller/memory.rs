@@ -21,7 +21,6 @@ pub(super) struct Memory {
     pub(super) applied: Mutex<Option<Applied>>,
     pub(super) kept: Mutex<KeptObjects>,
     /// When a process was confirmed as permanently closed, by its `run_id`.
-    /// An external member has an entry by its name, with the time of its record as leaving.
     pub(super) closed: Mutex<HashMap<String, Monotonic>>,
     pub(super) lowering: Mutex<Option<Lowering>>,
     /// Failures at members that delay a change of the members.

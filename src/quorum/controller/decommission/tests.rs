@@ -42,3 +42,13 @@ async fn a_member_that_cannot_be_closed_is_published_with_the_cause() {
     let published = world.requests("PUT");
     assert!(published.len() == 1 && published[0].contains("cannot be closed (unreachable: "), "{published:?}");
 }
+
+#[tokio::test]
+async fn a_member_that_was_added_again_is_closed_again() {
+    let member = json!({"name": "main-0", "state": "Fenced", "reason": "Leaving", "runID": "r"});
+    let world = World::new(quorum(&[member]), Vec::new(), |_| denial(403));
+    let cluster = world.cluster();
+    world.memory.closed.lock().insert("r".to_owned(), cluster.now());
+    remove_members(&world.observer(&cluster)).await.unwrap();
+    assert!(world.memory.closed.lock().is_empty(), "a later removal would take it for closed");
+}
