@@ -154,6 +154,7 @@ impl AdminConnection {
             run_id: self.run_id.clone(),
             version: field("redis_version").to_owned(),
             valkey_version: wire::info_field(&info, "valkey_version").map(str::to_owned),
+            unfit: unfit_reason(info.as_bytes()),
             is_master: field("role") == "master",
             replication_id: wire::identity(&info, "master_replid").unwrap_or_default().to_owned(),
             append_only: field("aof_enabled") != "0",

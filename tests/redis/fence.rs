@@ -19,8 +19,8 @@ async fn a_process_is_fenced_from_its_start_until_it_is_opened() {
     let mut admin = server.admin().await;
     let users = [&UserRule::locker_name(USERS)[..], "billing-e7", "nobody-e1"];
     let observed = admin.observe(&users).await.unwrap();
-    assert!(observed.open_users.is_empty() && observed.is_master && !observed.append_only, "{observed:?}");
-    assert_eq!((observed.epoch, observed.counter, &observed.maxmemory_policy[..]), (None, None, "noeviction"));
+    assert!(observed.open_users.is_empty() && observed.unfit.is_none(), "{observed:?}");
+    assert_eq!((observed.epoch, observed.counter), (None, None));
     let run_id = open(&server).await;
     // The old connection can vote immediately after the opening.
     let answers = voter.send(inspect()).await.unwrap();

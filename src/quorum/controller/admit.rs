@@ -20,8 +20,7 @@ use crate::quorum::model::lists::{Lists, meets_every_majority};
 use crate::quorum::model::record::{Stamps, admitted_run_id, publish_named};
 use crate::quorum::model::{effective, version};
 use crate::quorum::session::{ActError, AdminSession, FLOOR_STEP, QuorumSession, floor_of};
-use crate::redis_member::Observation;
-use crate::redlock::{FencingToken, restored};
+use crate::redlock::{FencingToken, MemberError, restored};
 
 pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<()> {
     let cluster = observer.cluster;
@@ -34,7 +33,12 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
         // An open user that the status does not name was able to vote until now. Then the leader closes it first, and the wait starts
         // there.
         let observation = admin.observe_all().await?;
-        check(&observation)?;
+        if let Some(unfit) = &observation.unfit {
+            return Err(ActError::Member(MemberError::Unfit(unfit.clone())).into());
+        }
+        if !observation.open_users.is_empty() {
+            return Err(ActError::Unfit("its users are open already").into());
+        }
         observation
     };
     let quorum = cluster.read().await?;
@@ -117,17 +121,6 @@ async fn open(
     fencing::write(observer, &snapshot, step).await?;
     fencing::close_users(observer, &snapshot).await?;
     Err(error.into())
-}
-
-/// Checks that the process cannot lose data while it runs. Such a process must not vote, for any cause.
-fn check(observation: &Observation) -> Result<(), ActError> {
-    match () {
-        () if !observation.is_master => Err(ActError::Unfit("it is a replica, not a master")),
-        () if observation.append_only => Err(ActError::Unfit("it writes an append-only file")),
-        () if observation.maxmemory_policy != "noeviction" => Err(ActError::Unfit("it can evict keys")),
-        () if !observation.open_users.is_empty() => Err(ActError::Unfit("its users are open already")),
-        () => Ok(()),
-    }
 }
 
 /// The token counter for a restarted process.

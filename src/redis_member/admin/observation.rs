@@ -1,7 +1,7 @@
 //! The state of a process, as the operator reads it at one moment.
 
 use super::load::{Keyspace, Load};
-use crate::redlock::{ClockSample, FencingToken, RunId};
+use crate::redlock::{ClockSample, FencingToken, RunId, Unfit};
 
 /// The state that a process reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,15 +12,17 @@ pub struct Observation {
     pub version: String,
     /// Valkey's own version.
     pub valkey_version: Option<String>,
-    /// Whether it is a master. A replica must not vote.
+    /// Why it must not vote, whatever its users are.
+    pub unfit: Option<Unfit>,
+    /// Whether it is a master.
     pub is_master: bool,
     /// The ID of the history of its data, which changes when it becomes a replica.
     pub replication_id: String,
-    /// Whether it writes an append-only file. It must not, because a file does not prove the content of memory.
+    /// Whether it writes an append-only file.
     pub append_only: bool,
-    /// The mode. Only `standalone` guarantees an independent master.
+    /// The mode, such as `standalone`.
     pub mode: String,
-    /// The eviction policy. With any other than `noeviction`, Redis can evict locks.
+    /// The eviction policy.
     pub maxmemory_policy: String,
     /// The requested users with more rights than PING, by name.
     pub open_users: Vec<String>,

@@ -72,5 +72,5 @@ pub(crate) async fn a_master_that_evicts_is_named(bench: Bench) -> anyhow::Resul
 }
 
 pub(crate) async fn a_replica_is_named(bench: Bench) -> anyhow::Result<()> {
-    configured(&bench, "echo 'replicaof 127.0.0.1 1' >>$conf", &["it is a replica"]).await
+    configured(&bench, "echo 'replicaof 127.0.0.1 1' >>$conf", &["this is a replica"]).await
 }

@@ -21,7 +21,7 @@ const OF_LOCKS: [(&str, &str, &str); 4] = [
 ];
 
 /// Enums whose variants are fragments of messages, by the name of their placeholder.
-const FRAGMENTS: [(&str, &str, &str, &str); 12] = [
+const FRAGMENTS: [(&str, &str, &str, &str); 13] = [
     ("why", "with the reason NoCandidate: why a pod cannot hold the lock", "src/lock/model/candidate.rs", "Ineligible"),
     ("why", "with the reason NoCandidate: why a Job cannot be started", "src/lock/model/job.rs", "UnfitJob"),
     ("doubt", "why it is not known whether the holder runs", "src/lock/model/end.rs", "Doubt"),
@@ -54,6 +54,7 @@ const FRAGMENTS: [(&str, &str, &str, &str); 12] = [
         "src/quorum/model/status/messages.rs",
         "Unfit",
     ),
+    ("message>`, `<0", "why a server cannot hold locks", "crates/engine/src/redlock/answers.rs", "Unfit"),
 ];
 
 /// Names of `names!`, with their comments.

@@ -9,13 +9,9 @@ use crate::redis_member::Observation;
 /// It could lose data while it runs. Or it is also the process of another member, and would have two votes.
 pub fn unfit(members: &[MemberStatus], name: &str, observation: Option<&Observation>) -> Option<String> {
     let observation = observation?;
-    let unfit = match observation.maxmemory_policy.as_str() {
-        _ if !observation.is_master => Unfit::Replica,
-        _ if ["cluster", "sentinel"].contains(&observation.mode.as_str()) => Unfit::Cluster,
-        "" | "noeviction" => Unfit::Twin { twin: twin_of(members, name, observation.run_id.as_str())?.to_owned() },
-        _ => Unfit::Evicts,
-    };
-    Some(unfit.to_string())
+    let twin = || twin_of(members, name, observation.run_id.as_str());
+    let twin = || twin().map(|twin| Unfit::Twin { twin: twin.to_owned() }.to_string());
+    observation.unfit.as_ref().map(ToString::to_string).or_else(twin)
 }
 
 /// The member for which this process already votes.
@@ -116,6 +112,7 @@ mod tests {
             run_id: "x".into(),
             version: "7.2.0".into(),
             valkey_version: None,
+            unfit: None,
             is_master: true,
             replication_id: "a".into(),
             append_only: true,
@@ -128,17 +125,11 @@ mod tests {
             keyspace: Default::default(),
             load: crate::redis_member::Load::default(),
         };
-        assert_eq!(
-            unfit(&[], "q-0", Some(&fine)),
-            None,
-            "a file that it writes proves no memory, and none is required"
-        );
-        for observation in [
-            Observation { is_master: false, ..fine.clone() },
-            Observation { mode: "cluster".into(), ..fine.clone() },
-            Observation { maxmemory_policy: "allkeys-lru".into(), ..fine },
-        ] {
-            assert!(unfit(&[], "q-0", Some(&observation)).is_some(), "{observation:?}");
-        }
+        let both = [member("a", "x", true), member("b", "x", false)];
+        let text = |observation: &Observation| unfit(&both, "b", Some(observation)).unwrap();
+        assert_eq!(unfit(&both, "a", Some(&fine)), None);
+        assert!(text(&fine).contains("the same process as a"), "{}", text(&fine));
+        let replica = Observation { unfit: Some(crate::redlock::Unfit::Replica), ..fine };
+        assert_eq!(text(&replica), crate::redlock::Unfit::Replica.to_string());
     }
 }

@@ -194,10 +194,4 @@ pub enum MemberWaits {
 pub(super) enum Unfit {
     /// it is the same process as {twin}, which has its vote already: set the address of another master
     Twin { twin: String },
-    /// it is a replica: set the address of a master
-    Replica,
-    /// it is part of a Redis Cluster, or a sentinel: set the address of a master that stands alone
-    Cluster,
-    /// it can evict keys: set its maxmemory-policy to noeviction
-    Evicts,
 }

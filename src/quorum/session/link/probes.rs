@@ -9,7 +9,7 @@ use super::retry::{RETRY_PERIOD, retry_pause};
 use super::{ADMIN_DEADLINE, MemberLink, Target, busy, external_link};
 use crate::fence::clock::OwnClocks;
 use crate::redis_member::{AdminConnection, Observation};
-use crate::redlock::MemberError;
+use crate::redlock::{MemberError, Unfit};
 use redlock_engine::voting::is_full;
 
 impl MemberLink {
@@ -169,7 +169,7 @@ impl MemberLink {
 }
 
 /// The inputs of decisions in an observation. The average is rounded, because the exact one changes at each probe.
-fn inputs(observed: &Observation) -> (&[String], bool, &str, bool, Option<u32>) {
+fn inputs(observed: &Observation) -> (&[String], Option<&Unfit>, &str, bool, Option<u32>) {
     let average = observed.keyspace.average_ttl.as_secs().checked_ilog2();
-    (&observed.open_users, observed.is_master, &observed.maxmemory_policy, observed.endless_keys() > 0, average)
+    (&observed.open_users, observed.unfit.as_ref(), &observed.replication_id, observed.endless_keys() > 0, average)
 }
