@@ -137,7 +137,7 @@ impl AdminConnection {
     /// If there is no answer in time.
     pub async fn observe(&mut self, users: &[&str]) -> Result<Observation, MemberError> {
         let mut pipeline = Pipeline::new();
-        pipeline.cmd("INFO").arg(&["server", "replication", "persistence", "memory", "clients", "keyspace"]);
+        pipeline.cmd("INFO").arg(&["server", "replication", "memory", "clients", "keyspace"]);
         pipeline.cmd("TIME").cmd("GET").arg(EPOCH_KEY).cmd("GET").arg(TOKEN_KEY);
         for user in users {
             pipeline.cmd("ACL").arg("GETUSER").arg(user);
@@ -155,12 +155,7 @@ impl AdminConnection {
             version: field("redis_version").to_owned(),
             valkey_version: wire::info_field(&info, "valkey_version").map(str::to_owned),
             unfit: unfit_reason(info.as_bytes()),
-            is_master: field("role") == "master",
             replication_id: wire::identity(&info, "master_replid").unwrap_or_default().to_owned(),
-            append_only: field("aof_enabled") != "0",
-            // Valkey 8 and later call it `server_mode`.
-            mode: wire::info_field(&info, "redis_mode").unwrap_or_else(|| field("server_mode")).to_owned(),
-            maxmemory_policy: field("maxmemory_policy").to_owned(),
             open_users: open.collect(),
             epoch: wire::read(epoch)?,
             counter: wire::read::<Option<i64>>(counter)?.and_then(FencingToken::new),

@@ -14,16 +14,8 @@ pub struct Observation {
     pub valkey_version: Option<String>,
     /// Why it must not vote, whatever its users are.
     pub unfit: Option<Unfit>,
-    /// Whether it is a master.
-    pub is_master: bool,
     /// The ID of the history of its data, which changes when it becomes a replica.
     pub replication_id: String,
-    /// Whether it writes an append-only file.
-    pub append_only: bool,
-    /// The mode, such as `standalone`.
-    pub mode: String,
-    /// The eviction policy.
-    pub maxmemory_policy: String,
     /// The requested users with more rights than PING, by name.
     pub open_users: Vec<String>,
     /// The operator's epoch, if one was raised on this process.
