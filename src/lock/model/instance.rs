@@ -97,8 +97,10 @@ pub fn successor_leads_for(
 /// A pod that ended without proof is in doubt. Its status never changes again, so a verdict "running" would never free the lock.
 pub fn judge_pod(evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
     let has_node = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    // A pod that was deleted before it had a node has never run.
-    if evidence.pod.is_none() && evidence.departed.is_some_and(|pod| !has_node(&pod)) {
+    // A pod that was deleted before it had a node has never run. The API server gives it no node.
+    let is_deleting = |pod: &&Pod| pod.metadata.deletion_timestamp.is_some();
+    let deleted = evidence.pod.map_or(evidence.departed, |pod| Some(pod).filter(is_deleting));
+    if deleted.is_some_and(|pod| !has_node(&pod)) {
         return Instance::Terminated;
     }
     let pod = evidence.pod.or(evidence.departed).filter(has_node);
@@ -247,6 +249,9 @@ mod tests {
         assert!(matches!(departed(&gone), Instance::Doubt(_)));
         gone.spec.as_mut().unwrap().node_name = None;
         assert_eq!(departed(&gone), Instance::Terminated);
+        assert_eq!(judge_pod(present(&gone), NOW), Instance::Running, "the scheduler can give it a node");
+        gone.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        assert_eq!(judge_pod(present(&gone), NOW), Instance::Terminated);
     }
 
     #[test]
