@@ -22,6 +22,7 @@ use jobs::Jobs;
 pub(crate) use jobs::has_finished;
 use reach::Reach;
 use redlock_simulation::kube::api::{Change, Entry, Kind, millis};
+use redlock_simulation::kube::cluster::Running;
 use times::Times;
 
 mod beats;
@@ -329,7 +330,9 @@ impl World {
         let deleted = deleted.map(|at| self.on_cluster_clock(entry.object.uid(), at) + 999);
         let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
         let who = format!("{} ({nonce})", entry.object.name());
-        let container = holder.container_id.clone();
+        let was = entry.before.as_ref().and_then(|before| before.value["status"]["holder"]["nonce"].as_str());
+        let is_grant = was != Some(&nonce);
+        let container = if is_grant { self.holding_container(holder) } else { holder.container_id.clone() };
         if self.oracle.doctored.contains(&entry.object.value["status"]["validUntil"].to_string()) {
             return;
         }
@@ -346,6 +349,18 @@ impl World {
             }
             self.oracle.believes(&nonce, belief, &self.cluster);
         }
+    }
+
+    /// The container that takes a grant for its own.
+    ///
+    /// The operator can grant a lock before it observes that the elected container has ended. Then the next one of the pod
+    /// reads the new token.
+    fn holding_container(&self, holder: &LockHolder) -> Option<String> {
+        let elected = holder.container_id.as_ref()?;
+        let truth = self.cluster.cluster.truth();
+        let of_pod = |running: &&Running| Some(&running.pod_uid) == holder.pod_uid.as_ref() && running.name == "app";
+        let next = truth.running().find(|running| of_pod(running) && !truth.is_running(elected));
+        Some(next.map_or(elected, |running| &running.container).clone())
     }
 
     /// The key by which locks without a quorum contend.
