@@ -159,12 +159,16 @@ impl Index {
         refs(self.0.lock().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values)).collect()
     }
 
-    /// Whether its namespace has at least this number of older locks.
-    pub(super) fn has_older(&self, lock: &DistributedLock, number: usize) -> bool {
+    /// Whether its namespace has at least this number of older locks that exist.
+    ///
+    /// A reader of the watch that falls behind misses deletions.
+    pub(super) fn has_older(&self, lock: &DistributedLock, number: usize, exists: impl Fn(&LockRef) -> bool) -> bool {
         let inner = self.0.lock();
         let namespace = inner.by_namespace.get(&lock.namespace().unwrap_or_default());
-        let first_beyond = namespace.filter(|locks| locks.len() > number).and_then(|locks| locks.keys().nth(number));
-        first_beyond.is_some_and(|first| *first <= age(lock))
+        namespace.filter(|locks| locks.len() > number).is_some_and(|locks| {
+            let older = locks.range(..age(lock)).filter(|(_, older)| exists(older));
+            older.take(number).count() == number
+        })
     }
 
     /// The youngest lock of a namespace that has fewer than `number` older ones.

@@ -20,13 +20,15 @@ use crate::time::Boottime;
 /// The limit does not apply to a held lock.
 pub(super) fn access(leader: &LeaderContext, lock: &DistributedLock) -> Result<Access, Refusal> {
     let limits = &leader.context.replica.settings.limits;
-    // This check comes first, because the policy reads its reason in the status of a second lock with the same Lease.
-    access::check_lease(&leader.context, lock)?;
-    if lock.holder().is_none() && leader.peers.index.has_older(lock, limits.locks) {
+    // This comes first, because the policy reads a reason of it in the status of a second lock with the same Lease.
+    let access = access::of(&leader.context, lock)?;
+    if lock.holder().is_none()
+        && leader.peers.index.has_older(lock, limits.locks, |older| leader.store.get(older).is_some())
+    {
         let namespace = lock.namespace().unwrap_or_default();
         return Err(Refusal::TooManyLocks { namespace, limit: limits.locks });
     }
-    access::of(&leader.context, lock)
+    Ok(access)
 }
 
 /// The input of a decision about a lock that has this access.

@@ -75,7 +75,7 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
 }
 
 /// Checks that the Lease of an election is free for it, and guarded by the policy.
-pub fn check_lease(context: &Context, lock: &DistributedLock) -> Result<(), Refusal> {
+fn check_lease(context: &Context, lock: &DistributedLock) -> Result<(), Refusal> {
     let Some(lease) = lock.lease() else { return Ok(()) };
     let (settings, namespace) = (&context.replica.settings, lock.namespace().unwrap_or_default());
     if !settings.gates_leases(&namespace) {

@@ -114,10 +114,12 @@ fn the_oldest_locks_of_a_namespace_are_known() {
     let index = Index::default();
     let locks = ["a", "b", "c"].map(|name| claim(name, name));
     locks.iter().for_each(|lock| drop(changed(&index, &applied(lock))));
-    assert_eq!([&locks[0], &locks[1], &locks[2]].map(|lock| index.has_older(lock, 2)), [false, false, true]);
-    assert!(!index.has_older(&locks[2], 3) && !index.has_older(&locks[2], usize::MAX));
+    assert_eq!([&locks[0], &locks[1], &locks[2]].map(|lock| index.has_older(lock, 2, |_| true)), [false, false, true]);
+    let first = LockRef::from_obj(&locks[0]);
+    assert!(!index.has_older(&locks[2], 2, |older| *older != first), "the watch omitted a deletion");
+    assert!(!index.has_older(&locks[2], 3, |_| true) && !index.has_older(&locks[2], usize::MAX, |_| true));
     changed(&index, &Change::Deleted(Arc::new(locks[0].clone())));
-    assert!(!index.has_older(&locks[2], 2));
+    assert!(!index.has_older(&locks[2], 2, |_| true));
     assert_eq!(index.last_of("ns", 2), Some(LockRef::from_obj(&locks[2])), "the limit now admits it");
     assert_eq!(index.last_of("ns", 3), None);
 }
