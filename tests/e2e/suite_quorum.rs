@@ -62,7 +62,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere membership::a_single_member_becomes_three_and_no_lock_is_lost_or_split,
     local membership::three_become_five_seven_and_three_with_a_killed_leader,
     anywhere deletion::a_deleted_quorum_names_its_held_locks_and_answers_only_ping,
-    anywhere deletion::a_quorum_with_a_busy_member_and_a_bad_limit_goes,
+    anywhere deletion::a_quorum_with_a_busy_member_goes,
     anywhere deletion::a_namespace_with_held_locks_goes,
     local rejoin::thirty_restarts_rejoin_within_a_second_after_the_delay,
     anywhere rotation::passwords_are_rotated_and_no_lock_is_lost,
