@@ -3,6 +3,9 @@
 /// The label of every pod of a Job with the Job's UID.
 pub const JOB_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 
+/// The label of every pod of a Job with the Job's name.
+pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+
 /// The key of the pods and quorums in a namespace.
 pub fn namespace(name: &str) -> String {
     format!("namespace {name}")

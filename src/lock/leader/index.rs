@@ -14,6 +14,7 @@ use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, Sh
 use crate::lock::model::queue::{Age, age};
 use crate::lock::model::verdict::is_ending;
 use crate::runtime::cache::{Change, Lookup};
+use crate::runtime::keys;
 
 /// Locks by their dependencies.
 #[derive(Debug, Default)]
@@ -188,8 +189,8 @@ impl Index {
     /// The locks that depend on this pod.
     pub(super) fn pod_changed(&self, pod: &Pod) -> Vec<LockRef> {
         let (namespace, inner) = (pod.namespace().unwrap_or_default(), self.0.lock());
-        let owner = pod.owner_references().iter().find(|owner| owner.kind == "Job");
-        let job = owner.map(|owner| Bond::Job(namespace.clone(), owner.name.clone()));
+        // A pod without an owner can be an orphan of a deleted Job.
+        let job = pod.labels().get(keys::JOB_NAME_LABEL).map(|job| Bond::Job(namespace.clone(), job.clone()));
         let bonds = [Bond::Pod(namespace.clone(), pod.name_any()), Bond::Namespace(namespace)];
         bonds.iter().chain(&job).flat_map(|bond| refs(&inner.bound_to.under(bond)).collect::<Vec<_>>()).collect()
     }

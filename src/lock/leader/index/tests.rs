@@ -166,9 +166,8 @@ fn a_job_and_its_pods_concern_the_claims_that_name_it() {
     changed(&index, &applied(&of_job));
     changed(&index, &applied(&claim("free", "k2")));
     let pod = |job: &str| -> Pod {
-        serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "j-x", "ownerReferences":
-            [{"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": "u"}]}}))
-        .unwrap()
+        let labels = json!({"batch.kubernetes.io/job-name": job});
+        serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "j-x", "labels": labels}})).unwrap()
     };
     let job =
         |name: &str| -> Job { serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": name}})).unwrap() };
