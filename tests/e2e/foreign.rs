@@ -59,7 +59,7 @@ while :; do
     for url in "$@"; do
         case "$(redis-cli --no-auth-warning -u "$url" SET "$key" "v$n" NX PX "$ttl" 2>&1)" in
             OK) yes=$((yes + 1)) ;;
-            *NOPERM*) refused=$((refused + 1)) ;;
+            *NOPERM* | *WRONGPASS*) refused=$((refused + 1)) ;;
         esac
     done
     if [ $((yes * 2)) -gt $# ]; then
