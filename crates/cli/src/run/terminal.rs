@@ -92,7 +92,7 @@ fn is_stopped(child: Pid) -> bool {
     waitid(WaitId::Pid(child), options).is_ok_and(|status| status.is_some())
 }
 
-/// Makes a process group the foreground group, in the short-lived process of [`take_back`].
+/// Makes a process group the foreground group, in the short-lived process of `take_back`.
 pub fn set_foreground(args: ForegroundArgs) -> ExitCode {
     let given = Pid::from_raw(args.group).is_some_and(|group| tcsetpgrp(stdin(), group).is_ok());
     if given { ExitCode::SUCCESS } else { ExitCode::FAILURE }
