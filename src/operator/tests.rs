@@ -148,7 +148,7 @@ fn a_pruned_pod_gives_the_same_evidence_and_candidates() {
         for (state, last) in states.clone() {
             let is_member = labels.get(MEMBER_LABEL).is_some();
             assert_same::<Pod>(&pod(&labels, state, last), |pod| {
-                let evidence = PodEvidence { pod: Some(pod), departed: None, node_is_lost: false };
+                let evidence = PodEvidence { pod: Some(pod), ..PodEvidence::default() };
                 let owner = &pod.metadata.owner_references.as_ref().unwrap()[0];
                 let elected = candidate::of_election(&election, &[Arc::new(pod.clone())], &[]);
                 let last = pod.last_state();

@@ -37,6 +37,8 @@ pub struct PodEvidence<'a> {
     pub departed: Option<&'a Pod>,
     /// Its node has not reported for a while.
     pub node_is_lost: bool,
+    /// The next container of the pod works under the same hold, as in a Job.
+    pub is_continued: bool,
 }
 
 /// Judges the instance `container_id` of a pod. `now` is the API server's time.
@@ -44,7 +46,9 @@ pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMil
     let state = |pod: &Pod| match container_id {
         Some(id) => container_state(pod, id),
         // Before the phase is final, the kubelet can start the next container.
-        None if evidence::has_ended(pod) && evidence::is_final(pod) => ContainerEvidence::Dead,
+        None if evidence::has_ended(pod) && (!evidence.is_continued || evidence::is_final(pod)) => {
+            ContainerEvidence::Dead
+        }
         None => ContainerEvidence::Runs,
     };
     let Some(pod) = evidence.pod else {
@@ -242,8 +246,10 @@ mod tests {
     #[test]
     fn an_owner_has_ended_with_its_containers_or_without_a_node() {
         assert_eq!(judge_pod(present(&running()), NOW), Instance::Running);
-        assert_eq!(judge_pod(present(&final_pod()), NOW), Instance::Terminated);
-        assert_eq!(judge_pod(present(&ended("c1")), NOW), Instance::Running, "its next container can follow");
+        assert_eq!(judge_pod(present(&ended("c1")), NOW), Instance::Terminated);
+        let continued = |pod: &Pod| judge_pod(PodEvidence { is_continued: true, ..present(pod) }, NOW);
+        assert_eq!(continued(&final_pod()), Instance::Terminated);
+        assert_eq!(continued(&ended("c1")), Instance::Running, "its next container can follow");
         let departed = |pod: &Pod| judge_pod(PodEvidence { departed: Some(pod), ..PodEvidence::default() }, NOW);
         let mut gone = running();
         assert!(matches!(departed(&gone), Instance::Doubt(_)));

@@ -86,7 +86,8 @@ fn of_pod<T>(
     let pod = pod.filter(|pod| pod.uid().as_ref() == Some(pod_uid));
     let departed = context.pods.departed(pod_uid);
     let node_is_lost = is_lost(context, holder.node_name.as_deref());
-    let evidence = PodEvidence { pod: pod.as_deref(), departed: departed.as_deref(), node_is_lost };
+    let evidence =
+        PodEvidence { pod: pod.as_deref(), departed: departed.as_deref(), node_is_lost, ..PodEvidence::default() };
     Some(judge(holder.container_id.as_deref(), evidence))
 }
 
@@ -111,7 +112,7 @@ fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) ->
     let is_owned =
         |pod: &Pod| pod.namespace().as_deref() == Some(namespace) && owners.iter().any(|owner| belongs_to(pod, owner));
     let uids: Vec<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
-    let pods = pods_of(context, &uids, is_owned).into_iter().map(|(_, instance)| instance).collect();
+    let pods = pods_of(context, &uids, is_owned, false).into_iter().map(|(_, instance)| instance).collect();
     let complete = owners.iter().all(|owner| owner.kind == "Pod");
     Liveness::Owned(all_of(pods, complete))
 }
@@ -122,7 +123,7 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
         pod.namespace().as_deref() == Some(namespace)
             && pod.labels().get(keys::JOB_UID_LABEL).is_some_and(|of| of == uid)
     };
-    let pods = pods_of(context, &[uid], is_of_it);
+    let pods = pods_of(context, &[uid], is_of_it, true);
     let deleting =
         pods.iter().any(|(pod, instance)| *instance == Instance::Running && pod.metadata.deletion_timestamp.is_some());
     // The token of the hold under which the pod was created.
@@ -131,17 +132,26 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
 }
 
 /// The pods that these UIDs own, present and deleted, and the state of each.
-fn pods_of(context: &Context, owners: &[&str], is_owned: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, Instance)> {
+fn pods_of(
+    context: &Context,
+    owners: &[&str],
+    is_owned: impl Fn(&Pod) -> bool,
+    is_continued: bool,
+) -> Vec<(Arc<Pod>, Instance)> {
     let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
     let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(owner)));
     let present = present.filter(|pod| is_owned(pod)).map(|pod| {
         let node_is_lost = is_lost(context, node(&pod).as_deref());
-        let instance = instance::judge_pod(PodEvidence { pod: Some(&pod), departed: None, node_is_lost }, now);
+        let instance = instance::judge_pod(
+            PodEvidence { pod: Some(&pod), node_is_lost, is_continued, ..PodEvidence::default() },
+            now,
+        );
         (pod, instance)
     });
     let departed = owners.iter().flat_map(|owner| context.pods.departed_under(&keys::owner(owner)));
     let departed = departed.filter(|pod| is_owned(pod)).map(|pod| {
-        let instance = instance::judge_pod(PodEvidence { departed: Some(&pod), ..PodEvidence::default() }, now);
+        let instance =
+            instance::judge_pod(PodEvidence { departed: Some(&pod), is_continued, ..PodEvidence::default() }, now);
         (pod, instance)
     });
     present.chain(departed).collect()
