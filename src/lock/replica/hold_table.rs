@@ -116,7 +116,7 @@ impl Holds {
 
     /// Resolves when a renewal can be due earlier than before.
     ///
-    /// A hold was added, or a renewal ended. The caller then reads the whole table, so changes within `BATCH_WINDOW` count as one.
+    /// A hold was added or hastened, or a renewal ended. The caller then reads the whole table, so changes within `BATCH_WINDOW` count as one.
     pub async fn changed(&self) {
         self.wake.notified().await;
         tokio::time::sleep(BATCH_WINDOW).await;
@@ -144,6 +144,8 @@ impl Holds {
         let mut table = self.table.lock();
         let on_quorum = table.values_mut().filter(|hold| hold.terms.quorum.uid == quorum_uid);
         on_quorum.for_each(|hold| hold.hasten(now));
+        drop(table);
+        self.wake.notify_one();
     }
 
     /// Records the results of a check of the holder, for its next check.

@@ -24,13 +24,14 @@ use crate::runtime::fair_queue::{Class, FairQueue, Slot};
 use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::runtime::panics::caught;
-use crate::time::Boottime;
 
 /// Delay of a renewal that is not allowed now, or whose quorum has no session.
 const POSTPONED: Duration = Duration::from_millis(100);
 /// Delay of a renewal that panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
-/// Maximum time between two readings of the voting processes.
+/// Interval of the timer without holds. A new hold wakes it immediately.
+const IDLE: Duration = Duration::from_secs(60);
+/// Time between two readings of the voting processes.
 const VOTERS: Duration = Duration::from_millis(500);
 
 /// The number of concurrent pipelines and checks of holders.
@@ -50,9 +51,6 @@ pub struct Renewal {
     /// The slots for renewals and checks of holders.
     pub queue: FairQueue,
 }
-
-/// The processes that vote, by the UID of their quorum.
-type Voters = BTreeMap<String, BTreeSet<RunId>>;
 
 /// Whether the holder is checked before a renewal.
 fn is_asked(hold: &Hold, lock: &DistributedLock) -> bool {
@@ -94,15 +92,20 @@ async fn take_turn<'a>(
 impl Renewal {
     /// Renews all due holds until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let mut voters = Voters::new();
+        tokio::select! {
+            () = self.renew_due() => {}
+            () = self.hasten_for_new_voters() => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn renew_due(&self) {
         loop {
             let now = self.context.clock.boottime();
-            self.hasten_for_new_voters(&mut voters, now);
-            let pause = self.holds.next_due().map_or(VOTERS, |due| due.since(now).min(VOTERS));
+            let pause = self.holds.next_due().map_or(IDLE, |due| due.since(now));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.holds.changed() => {}
-                () = stop.cancelled() => return,
             }
             let due = self.holds.take_due(self.context.clock.boottime());
             let is_checked =
@@ -117,15 +120,21 @@ impl Renewal {
     ///
     /// That process has no keys yet. Until the repairs after these renewals, the loss of another member would lose locks. Only the leader
     /// repairs.
-    fn hasten_for_new_voters(&self, voters: &mut Voters, now: Boottime) {
-        let sessions = if self.leadership.borrow().is_some() { self.sessions.all() } else { Vec::new() };
-        let vote_now: Voters = sessions.iter().map(|session| (session.uid().to_owned(), session.voters())).collect();
-        for (uid, processes) in &vote_now {
-            if voters.get(uid).is_none_or(|before| !processes.is_subset(before)) {
-                self.holds.hasten(uid, now);
+    async fn hasten_for_new_voters(&self) {
+        // The processes that voted, by the UID of their quorum.
+        let mut voted = BTreeMap::<String, BTreeSet<RunId>>::new();
+        loop {
+            tokio::time::sleep(VOTERS).await;
+            let sessions = if self.leadership.borrow().is_some() { self.sessions.all() } else { Vec::new() };
+            let vote_now: BTreeMap<_, _> =
+                sessions.iter().map(|session| (session.uid().to_owned(), session.voters())).collect();
+            for (uid, processes) in &vote_now {
+                if voted.get(uid).is_none_or(|before| !processes.is_subset(before)) {
+                    self.holds.hasten(uid, self.context.clock.boottime());
+                }
             }
+            voted = vote_now;
         }
-        *voters = vote_now;
     }
 
     /// Renews a batch so that a panic over one lock affects no other.
