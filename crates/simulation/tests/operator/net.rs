@@ -142,14 +142,14 @@ impl World {
         let now = self.now;
         let Some(connection) = self.network.connections.get_mut(&number) else { return };
         let host = connection.way.1.clone();
-        let pod = self.cluster.cluster.truth().at(&host).next().map(|running| running.pod_uid.clone());
+        let pod = || self.cluster.cluster.truth().at(&host).next().map(|running| running.pod_uid.clone());
         if connection.port != PORT
-            && let Some(pod) = &pod
+            && let Some(pod) = pod()
         {
-            return self.arrives_at_pod(number, pod, &segment);
+            return self.arrives_at_pod(number, &pod, &segment);
         }
         let Some(server) = self.servers.at_host(&host) else {
-            if pod.is_some() && !matches!(segment, Segment::End) {
+            if pod().is_some() && !matches!(segment, Segment::End) {
                 return self.travel(now, number, Direction::Down, Segment::Reset);
             }
             // No host has this address, so packets vanish. If the process closes the connection, nothing of it is left.

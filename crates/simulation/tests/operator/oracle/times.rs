@@ -321,13 +321,13 @@ impl World {
         let is_well = self.leader_is_well(None, WELL);
         if lock.spec.suspend && lock.metadata.deletion_timestamp.is_none() && reason(status, "Held") != "Suspended" {
             let late = edited.max(*self.oracle.times.waits.get(uid)?) + PROMPT < self.now && is_well;
-            return late.then_some("it is suspended, and its status does not have that");
+            return late.then_some("its status does not record its suspension");
         }
         let timeout = length(lock.spec.wait_timeout?);
         let waits = self.oracle.times.waits.get(uid).copied()?;
-        let goes = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some();
+        let is_exempt = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some();
         let over = (waits + timeout + self.set_back_since(waits)).max(edited) + PROMPT + CLOCKS < self.now;
-        (over && !goes && is_well).then_some("waitTimeout is over, and it has not finished")
+        (over && !is_exempt && is_well).then_some("waitTimeout is over, and it has not finished")
     }
 
     /// Checks that a finished claim is deleted after `ttlAfterFinished`.
