@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use futures::TryStreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -15,9 +16,9 @@ use serde_json::json;
 
 use super::api_client;
 use super::args::Scopes;
-use crate::api::requests::Namespaced;
+use crate::api::requests::{Namespaced, RequestError};
 use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
-use crate::runtime::cache::{Guarded, Kind};
+use crate::runtime::cache::{Guarded, Kind, pages};
 use crate::runtime::scope::Scope;
 use crate::runtime::settings::unreadable_installation;
 
@@ -80,14 +81,13 @@ impl Installation<'_> {
     async fn all<K: Kind + Namespaced>(&self, scope: Scope) -> anyhow::Result<Vec<Guarded<K>>> {
         let mut all = Vec::new();
         for (_, api) in scope.apis::<Guarded<K>>(self.client) {
-            match api.list(&ListParams::default()).await {
+            match pages(api, scope.fields()).try_concat().await {
                 Ok(objects) => all.extend(objects),
                 // The kind was deleted, with all its objects.
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(RequestError::Gone) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        all.retain(|object| scope.contains(&object.namespace().unwrap_or_default()));
         Ok(all)
     }
 
@@ -239,5 +239,25 @@ mod tests {
     async fn an_evicted_pod_does_not_delay_an_uninstallation() {
         assert_eq!(uninstalled(pods("Failed")).await, (true, 1));
         assert_eq!(uninstalled((200, json!({"metadata": {}, "items": []}))).await, (true, 1));
+    }
+    /// An answer with all locks can be larger than the memory of the hook.
+    #[tokio::test]
+    async fn the_locks_of_all_pages_are_read() {
+        let held = json!({"metadata": {"name": "nightly", "namespace": "a"}, "spec": {},
+            "status": {"holder": {"identity": "pod"}}});
+        let client = fake_api::client(move |request| {
+            let query = request.uri().query().unwrap_or_default();
+            match request.uri().path().rsplit('/').next() {
+                Some("distributedlocks") if query.contains("continue=second") => {
+                    (200, json!({"metadata": {}, "items": [held]}))
+                }
+                Some("distributedlocks") if query.contains("limit=") => {
+                    (200, json!({"metadata": {"continue": "second"}, "items": []}))
+                }
+                _ => (200, json!({"metadata": {}, "items": []})),
+            }
+        });
+        let refusal = uninstall(&client, &Line::parse_from(["uninstall-check"]).args).await.unwrap_err().to_string();
+        assert!(refusal.contains("kubectl delete dlock -n a nightly"), "{refusal}");
     }
 }

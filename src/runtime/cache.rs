@@ -5,6 +5,7 @@ mod follower;
 mod guarded;
 mod kind;
 mod lookup;
+mod pages;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::time::Clock;
 pub use self::guarded::Guarded;
 pub use self::kind::Kind;
 pub(crate) use self::lookup::Lookup;
+pub(crate) use self::pages::pages;
 
 /// Number of changes that wait for a slow reader. With more of them it has to read every object again, and misses deletions.
 ///

@@ -78,7 +78,7 @@ pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
 /// Set by: the operator.
 pub const LEASE_LABEL: &str = "redlock-operator.io/lease";
 
-/// It marks the default quorum for `redlock` commands. The operator finds the default quorum by its own chart values.
+/// It marks the default quorum for `redlock` commands. The operator finds it by chart values, so move the annotation with them.
 ///
 /// On: the RedisQuorum that the operator created as the default.
 ///

@@ -4,20 +4,21 @@
 //! in force until all these holds have ended, so that no key has two holders. The Lease records the default in force, because the watch of a
 //! new leader can be late. Before another default comes into force, its counters rise above every token of the earlier one.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use kube::api::ListParams;
+use futures::TryStreamExt as _;
 use kube::runtime::reflector::ObjectRef;
 
 use super::leader_context::LeaderContext;
 use super::lock_store::LockStore;
-use crate::api::requests::{RequestError, request};
+use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::contention::LockRef;
 use crate::lock::replica::location;
 use crate::quorum::session::{FLOOR_STEP, floor_of};
 use crate::redlock::FencingToken;
-use crate::runtime::cache::{Guarded, Kind as _};
+use crate::runtime::cache::{Guarded, pages};
 use crate::runtime::context::Context;
 use crate::runtime::leader::{Term, quorum_name};
 use crate::time::UnixMillis;
@@ -98,17 +99,11 @@ async fn is_free(context: &Context) -> bool {
 async fn listed_elsewhere(context: &Context) -> Result<Option<HeldQuorum>, RequestError> {
     let served = context.replica.settings.locks.fields();
     for (_namespace, api) in context.replica.settings.locks.apis::<Guarded<DistributedLock>>(&context.client) {
-        let mut page =
-            ListParams { field_selector: served.clone(), ..ListParams::default().limit(DistributedLock::PAGE) };
-        loop {
-            let list = request(api.list(&page)).await?;
-            let locks = list.items.into_iter().filter_map(Guarded::object);
+        let mut pages = pin!(pages(api, served.clone()));
+        while let Some(locks) = pages.try_next().await? {
+            let locks = locks.into_iter().filter_map(Guarded::object);
             if let Some(earlier) = earlier_default(context, locks.filter_map(|lock| held_by_default(&lock))) {
                 return Ok(Some(earlier));
-            }
-            page.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
-            if page.continue_token.is_none() {
-                break;
             }
         }
     }
