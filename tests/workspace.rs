@@ -7,8 +7,6 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 const OF_PACKAGES: [&str; 6] = ["build", "check", "clippy", "doc", "run", "test"];
 
 /// Programs of tests that `cargo test --workspace` runs, as `package: target`.
-///
-/// `dev/test.sh` counts the programs that ran.
 const TEST_BINARIES: [&str; 19] = [
     "redlock-api: redlock_api",
     "redlock-bench: redlock-bench",
