@@ -17,7 +17,7 @@ use serde_json::json;
 use super::api_client;
 use super::args::Scopes;
 use crate::api::requests::{Namespaced, RequestError};
-use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
+use crate::api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
 use crate::runtime::cache::{Guarded, Kind, pages};
 use crate::runtime::scope::Scope;
 use crate::runtime::settings::unreadable_installation;
@@ -91,7 +91,7 @@ impl Installation<'_> {
         Ok(all)
     }
 
-    /// The quorums of this installation, and those that other operators serve.
+    /// The quorums of this installation, and other quorums in its namespaces.
     async fn quorums(&self) -> anyhow::Result<(Vec<Guarded<RedisQuorum>>, Vec<Guarded<RedisQuorum>>)> {
         let quorums = self.all::<RedisQuorum>(self.scopes.quorums()).await?;
         let is_ours = |quorum: &Guarded<RedisQuorum>| match quorum {
@@ -104,9 +104,12 @@ impl Installation<'_> {
     /// The locks of this installation. A lock on a quorum that another operator serves does not belong to it.
     async fn locks(&self) -> anyhow::Result<Vec<Guarded<DistributedLock>>> {
         let mut locks = self.all::<DistributedLock>(self.scopes.locks()).await?;
-        let (_, others) = self.quorums().await?;
+        let (scope, (_, others)) = (self.scopes.quorums(), self.quorums().await?);
         let others: HashSet<_> = others.iter().filter_map(ResourceExt::uid).collect();
-        locks.retain(|lock| held_on(lock).flatten().is_none_or(|quorum| !others.contains(&quorum)));
+        locks.retain(|lock| {
+            let quorum = held_on(lock).flatten();
+            quorum.is_none_or(|quorum| scope.contains(&quorum.namespace) && !others.contains(&quorum.uid))
+        });
         Ok(locks)
     }
 
@@ -154,15 +157,15 @@ impl Installation<'_> {
     }
 }
 
-/// Whether a lock is held, and the UID of its quorum, if the status has it.
+/// Whether a lock is held, and its quorum, if the status has it.
 ///
 /// The status of an unreadable lock is included.
-fn held_on(lock: &Guarded<DistributedLock>) -> Option<Option<String>> {
+fn held_on(lock: &Guarded<DistributedLock>) -> Option<Option<HeldQuorum>> {
     match lock {
-        Guarded::Read(lock) => Some(lock.holder()?.quorum.as_ref().map(|quorum| quorum.uid.clone())),
+        Guarded::Read(lock) => Some(lock.holder()?.quorum.clone()),
         Guarded::Unreadable(raw) => {
-            let uid = raw.status("holder")?.pointer("/quorum/uid");
-            Some(uid.and_then(|uid| uid.as_str()).map(str::to_owned))
+            let quorum = raw.status("holder")?.get("quorum");
+            Some(quorum.and_then(|quorum| serde_json::from_value(quorum.clone()).ok()))
         }
     }
 }
@@ -240,11 +243,8 @@ mod tests {
         assert_eq!(uninstalled(pods("Failed")).await, (true, 1));
         assert_eq!(uninstalled((200, json!({"metadata": {}, "items": []}))).await, (true, 1));
     }
-    /// An answer with all locks can be larger than the memory of the hook.
-    #[tokio::test]
-    async fn the_locks_of_all_pages_are_read() {
-        let held = json!({"metadata": {"name": "nightly", "namespace": "a"}, "spec": {},
-            "status": {"holder": {"identity": "pod"}}});
+    /// Returns the refusal to uninstall while this lock is held. The lock is in the second page.
+    async fn refusal(arguments: &[&str], held: Value) -> Option<String> {
         let client = fake_api::client(move |request| {
             let query = request.uri().query().unwrap_or_default();
             match request.uri().path().rsplit('/').next() {
@@ -254,10 +254,25 @@ mod tests {
                 Some("distributedlocks") if query.contains("limit=") => {
                     (200, json!({"metadata": {"continue": "second"}, "items": []}))
                 }
+                Some("redlock-operator") => (404, json!({"kind": "Status", "code": 404, "reason": "NotFound"})),
                 _ => (200, json!({"metadata": {}, "items": []})),
             }
         });
-        let refusal = uninstall(&client, &Line::parse_from(["uninstall-check"]).args).await.unwrap_err().to_string();
-        assert!(refusal.contains("kubectl delete dlock -n a nightly"), "{refusal}");
+        let line = Line::parse_from([&["uninstall-check"], arguments].concat());
+        uninstall(&client, &line.args).await.err().map(|error| error.to_string())
+    }
+
+    /// An answer with all locks can be larger than the memory of the hook.
+    #[tokio::test]
+    async fn held_locks_of_all_pages_are_found() {
+        let held = |namespace: &str| {
+            json!({"metadata": {"name": "nightly", "namespace": "a"}, "spec": {"key": "k", "claim": {"identity": "b"}},
+                "status": {"holder": {"identity": "b", "quorum": {"namespace": namespace, "name": "q", "uid": "1"}}}})
+        };
+        let refused = refusal(&[], held("redis")).await.unwrap_or_default();
+        assert!(refused.contains("kubectl delete dlock -n a nightly"), "{refused}");
+        let ours = ["--quorum-namespaces", "redis"];
+        assert!(refusal(&ours, held("redis")).await.is_some());
+        assert_eq!(refusal(&ours, held("theirs")).await, None, "another installation serves that namespace");
     }
 }

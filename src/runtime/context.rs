@@ -107,7 +107,7 @@ impl Context {
             Cache::of_existing(vec![(None, Api::all(client.clone()))], &clock, any(), |_| true);
         let exists = || existing(&namespaces);
         let (pods, follow_pods) = Cache::of_existing(around.apis(&client), &clock, any(), exists());
-        // This includes quorums in left-out namespaces. A lock on such a quorum gets the message that another installation serves it.
+        // This includes quorums in left-out namespaces, so that the locks on them are left to their own installation.
         let (quorums, follow_quorums) = Cache::of_existing(quorums.apis(&client), &clock, any(), exists());
         let (locks, follow_locks) = Cache::of_existing(locks.apis(&client), &clock, served.clone(), exists());
         let jobs = || Cache::of_existing(replica.settings.locks.apis(&client), &clock, served, exists());
@@ -154,11 +154,12 @@ impl Context {
         *self.default_quorum.lock() = quorum;
     }
 
-    /// Whether this operator serves a quorum. True without such a quorum, because no other operator serves it.
+    /// Whether this operator serves a quorum. If there is none, its namespace decides.
     #[must_use]
     pub fn serves(&self, quorum: &HeldQuorum) -> bool {
-        let quorum = self.quorums.get(&quorum.reference());
-        quorum.is_none_or(|quorum| self.replica.settings.serves(&quorum))
+        let settings = &self.replica.settings;
+        let present = self.quorums.get(&quorum.reference());
+        present.map_or_else(|| settings.quorums.contains(&quorum.namespace), |quorum| settings.serves(&quorum))
     }
 
     /// Whether there is no room for a quorum in its namespace.

@@ -12,6 +12,7 @@ mod quorums;
 mod run_outs;
 mod slots;
 mod support;
+mod unserved;
 mod upgrades;
 
 use crate::runner::{Test, tests};
@@ -30,5 +31,6 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere namespaces::a_deleted_namespace_with_a_quorum_keeps_the_leader,
     local upgrades::an_upgrade_replica_by_replica_splits_no_lock,
     local upgrades::a_restart_of_all_members_and_replicas_at_once_splits_no_lock,
+    anywhere unserved::a_lock_on_a_quorum_that_is_not_served_is_left_alone,
     local gone_nodes::two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever,
 ];

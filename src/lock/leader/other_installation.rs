@@ -8,15 +8,22 @@ use crate::runtime::context::Context;
 
 /// Whether another installation serves the quorum of a lock.
 ///
-/// That is the recorded quorum of its hold, or else the quorum that its specification selects.
+/// That is the recorded quorum of its hold, or else the quorum that its specification selects. Without this quorum, the namespace that the
+/// specification names decides.
 pub(super) fn serves_quorum_of(context: &Context, lock: &DistributedLock) -> bool {
+    let settings = &context.replica.settings;
     let quorum = match lock.holder().and_then(|holder| holder.quorum.as_ref()) {
         Some(recorded) => {
             context.quorums.get(&recorded.reference()).filter(|quorum| HeldQuorum::of(quorum) == *recorded)
         }
         None => selected_quorum(context, lock),
     };
-    quorum.is_some_and(|quorum| !context.replica.settings.serves(&quorum))
+    match (quorum, lock.named_quorum()) {
+        (Some(quorum), _) => !settings.serves(&quorum),
+        (None, Some((namespace, _name))) => !settings.quorums.contains(&namespace),
+        // Only one installation grants locks without a quorum of their own.
+        (None, None) => false,
+    }
 }
 
 /// The quorum that the specification of a lock selects, if it exists.
@@ -41,6 +48,34 @@ mod tests {
 
     use super::*;
     use crate::api::LOCK_FINALIZER;
+    use crate::lock::replica::location;
+    use crate::runtime::fake_api;
+    use crate::runtime::scope::Scope;
+    use crate::runtime::settings::Settings;
+
+    /// An operator does not watch the quorums of other namespaces, so it cannot know that one is deleted.
+    #[tokio::test]
+    async fn a_quorum_of_another_namespace_is_not_a_deleted_one() {
+        let settings = Settings { quorums: Scope::of(&["ours".to_owned()], &[]), ..Settings::default() };
+        let context = fake_api::context(settings, |_request| (500, json!({})));
+        let lock = |quorum: serde_json::Value, held: Option<&str>| -> DistributedLock {
+            let record =
+                |namespace| json!({"identity": "a", "quorum": {"namespace": namespace, "name": "q", "uid": "1"}});
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "a", "namespace": "shop"}, "spec": {"key": "k", "quorumRef": quorum},
+                "status": {"transitions": 1, "holder": held.map(record)}}))
+            .unwrap()
+        };
+        let named = |namespace: &str| json!({"namespace": namespace, "name": "q"});
+        for held in [None, Some("theirs")] {
+            assert!(serves_quorum_of(&context, &lock(named("theirs"), held)));
+            assert!(!serves_quorum_of(&context, &lock(json!(null), held)), "no other installation grants it");
+        }
+        assert!(!serves_quorum_of(&context, &lock(named("ours"), Some("ours"))), "the quorum is deleted");
+        let quorum = |namespace: &str| HeldQuorum { namespace: namespace.into(), name: "q".into(), uid: "1".into() };
+        assert_eq!(["ours", "theirs"].map(|namespace| location::exists(&context, &quorum(namespace))), [false, true]);
+        assert_eq!(["ours", "theirs"].map(|namespace| context.serves(&quorum(namespace))), [true, false]);
+    }
 
     #[test]
     fn any_operator_removes_a_deleted_lock_without_a_holder() {

@@ -10,9 +10,12 @@ use crate::redlock::ValueSigner;
 use crate::runtime::context::Context;
 
 /// Whether the quorum object with this UID exists. This includes an unreadable one.
+///
+/// It is true for quorums of namespaces that this operator does not serve, because it does not watch all of them.
 pub fn exists(context: &Context, quorum: &HeldQuorum) -> bool {
     let is_it = |metadata: &ObjectMeta| metadata.uid.as_deref() == Some(quorum.uid.as_str());
-    context.quorums.get(&quorum.reference()).is_some_and(|present| is_it(&present.metadata))
+    !context.replica.settings.quorums.contains(&quorum.namespace)
+        || context.quorums.get(&quorum.reference()).is_some_and(|present| is_it(&present.metadata))
         || context.quorums.unreadable().iter().any(|present| is_it(&present.metadata))
 }
 
