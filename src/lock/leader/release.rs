@@ -19,11 +19,11 @@ use crate::api::conditions::HeldReason;
 use crate::api::requests::{RequestError, request, unless_gone};
 use crate::api::{DistributedLock, MilliTime};
 use crate::lock::model::delay::end_of_delay;
-use crate::lock::model::end::{End, Phase};
+use crate::lock::model::end::{Doubt, End, Phase};
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::status::{Draft, full_name};
-use crate::lock::model::{instance, orphans, queue, verdict};
+use crate::lock::model::{orphans, queue, verdict};
 use crate::lock::replica::access::{self, Access};
 use crate::lock::replica::{holder, location};
 use crate::redlock::Occupant;
@@ -38,18 +38,15 @@ type Written = Result<Arc<DistributedLock>, Error>;
 pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phase: &Phase) -> Stepped {
     let LeaderContext { store, members, peers, .. } = leader;
     let other_end = match phase {
-        // The status and the policy on Leases name a pod and no container. The next container of the pod can act under this hold until the
-        // validity passes.
+        // The policy on Leases names a pod and no container. The next container of the pod can write the Lease until the validity passes.
         Phase::Freed(End::Terminated) if !verdict::has_idle_lease(lock, store.context.api_now()) => {
             let since = holder::successor_since(&leader.context, lock);
-            let until = lock.valid_until().max(last_validity(members, lock));
-            let by_status = instance::successor_leads_for(lock, since, until, store.context.api_now());
-            match by_status.max(leader.leases.close(store, lock, since).await?) {
+            match leader.leases.close(store, lock, since).await? {
                 // The validity can pass before another writer of the Lease has left it.
                 Some(left) if lock.ending().is_some() => {
                     return Ok(Progress::Done(Action::requeue(left.min(AFTER_REFUSED_END))));
                 }
-                left => left.map(|_left| End::SuccessorLeads),
+                left => left.map(|_left| End::InDoubt { doubt: Doubt::NextContainer }),
             }
         }
         Phase::Freed(end) | Phase::RanOut(end) => doubt_about_deletion(&store.context.client, lock, end).await?,
@@ -80,16 +77,6 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
     Ok(Progress::Next(newer))
 }
 
-/// The latest end of the validity that a replica earned.
-///
-/// The published validity can be older than the last renewal. With Transitions it is that of the grant.
-fn last_validity(members: &MemberAccess, lock: &DistributedLock) -> Option<MilliTime> {
-    let (hold, clock) = members.holds.of(lock).zip(members.context.api_clock())?;
-    // If this replica never renewed the hold, another one can have renewed it until now.
-    let valid_until = hold.last_majority_at.map_or(members.now() + hold.terms.ttl, |_| hold.valid_until);
-    MilliTime::from_millis(clock.latest(valid_until).ceil().0)
-}
-
 /// Starts to let a hold run out.
 ///
 /// Every replica stops renewing when it reads the status. The seal stops those that do not.
@@ -102,10 +89,16 @@ async fn run_out(store: &LockStore, members: &MemberAccess, lock: &DistributedLo
     if let Some(record) = &record {
         draft = draft.recorded(record, session.as_ref().and_then(|session| session.rejoin_delay()));
     }
+    let mut last = None;
     if let (Some(hold), Some(clock)) = (members.holds.of(lock), store.context.api_clock()) {
-        draft = draft.renewed(&hold, clock, members.now());
+        let now = members.now();
+        // The published validity can be older than the last renewal. With Transitions it is that of the grant.
+        draft = draft.renewed(&hold, clock, now);
+        // If this replica never renewed the hold, another one can have renewed it until now.
+        let valid_until = hold.last_majority_at.map_or(now + hold.terms.ttl, |_| hold.valid_until);
+        last = MilliTime::from_millis(clock.latest(valid_until).ceil().0);
     }
-    let (status, last) = (draft.finish(), last_validity(members, lock));
+    let status = draft.finish();
     let max_ttl_in_force = session.map(|session| session.max_ttl_in_force());
     let until = status.valid_until.max(last).and_then(|until| end_of_delay(lock, until, max_ttl_in_force));
     let status = Draft::from_status(lock, status, store.context.api_now()).ending(end, until).finish();
@@ -209,17 +202,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::HeldQuorum;
     use crate::lock::leader::due_renewals::DueRenewals;
-    use crate::lock::model::hold::{Hold, Terms};
     use crate::quorum::session::Sessions;
-    use crate::redlock::{LockKey, Nonce, Votes};
     use crate::runtime::context::Context;
     use crate::runtime::fake_api;
     use crate::runtime::leader::Term;
     use crate::runtime::settings::Settings;
-    use crate::time::{ClockOffset, UnixMicros};
-    use kube::runtime::reflector::ObjectRef;
 
     fn leader(context: Context) -> LeaderContext {
         let (sessions, _follow_quorums) = Sessions::start(context.clone());
@@ -260,45 +248,6 @@ mod tests {
                 patches.lock()
             );
         }
-    }
-
-    /// With Transitions the status has the validity of the grant. The next container can lead by the last renewal.
-    #[tokio::test]
-    async fn a_renewed_hold_of_a_next_container_runs_out() {
-        let paths = Arc::new(Mutex::new(Vec::new()));
-        let requested = paths.clone();
-        let context = fake_api::context(Settings::default(), move |request| {
-            requested.lock().push(request.uri().path().to_owned());
-            (
-                200,
-                json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "app"}, "spec": {"key": "k"}}),
-            )
-        });
-        let now = context.clock.boottime();
-        let clock = ClockOffset::of_reading(UnixMicros(1_767_225_660_000_000), Duration::ZERO, now, now);
-        context.server_time.set_offset(clock);
-        let leader = leader(context);
-        let lock: DistributedLock =
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "app", "namespace": "ns", "uid": "u"},
-                "spec": {"key": "k", "election": {"selector": {"matchLabels": {"app": "app"}}}, "validity": "Transitions"},
-                "status": {"holder": {"identity": "app-0", "podName": "app-0", "podUID": "p", "nonce": "01010101010101010101"},
-                    "acquiredAt": "2026-01-01T00:00:50.000Z", "validUntil": "2026-01-01T00:00:59.000Z"}}))
-            .unwrap();
-        let terms = Terms {
-            lock: ObjectRef::new("app").within("ns"),
-            uid: "u".into(),
-            quorum: HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() },
-            key: LockKey::new("ns/k"),
-            nonce: Nonce::from_bytes([1; 10]),
-            ttl: Duration::from_secs(9),
-            renew_interval: Duration::from_secs(3),
-        };
-        let hold = Hold::new(terms, now + Duration::from_secs(8), now).granted(Votes { yes: 3, of: 3 }, now);
-        leader.members.holds.adopt(hold, true);
-        assert!(advance(&leader, &lock, &Phase::Freed(End::Terminated)).await.is_ok());
-        let paths = paths.lock();
-        assert!(matches!(&paths[..], [path] if path.ends_with("/app/status")), "it was freed: {paths:?}");
     }
 
     /// A hold does not wait for the Lease after its validity, and no event reports that moment.

@@ -39,8 +39,6 @@ messages! {
     MaxHold => HeldReason::MaxHoldReached,
     /// The holder's container has terminated
     Terminated => HeldReason::HolderGone,
-    /// The holder's container has terminated, and the next container of its pod possibly takes the lock for its own
-    SuccessorLeads => HeldReason::HolderGone,
     /// The holder is possibly gone: {doubt}
     InDoubt { doubt: Doubt } => HeldReason::HolderGone,
     /// The Job has finished, and its pods have ended
@@ -137,6 +135,8 @@ pub enum Doubt {
     Overdue,
     /// its pod's status no longer shows its container
     NoContainer,
+    /// its container has terminated, and the next container of its pod possibly takes the lock for its own
+    NextContainer,
     /// no pod of the owner was observed to end
     NoPods,
     /// the pods of its Job that are known have ended, and there can be others

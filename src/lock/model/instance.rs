@@ -5,12 +5,10 @@
 //! `crate::evidence` returns what a pod's status proves. Everything else is doubt, and a hold in doubt runs out (docs/dev/rules.md, "Death
 //! and doubt").
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Pod;
 
 use super::end::Doubt;
-use crate::api::{DistributedLock, MilliTime};
+use crate::api::DistributedLock;
 use crate::evidence::{self, ContainerEvidence, container_state};
 use crate::time::UnixMillis;
 
@@ -78,22 +76,22 @@ pub fn successor_since(container_id: Option<&str>, evidence: PodEvidence<'_>) ->
     UnixMillis(ended.map_or(i64::MIN, |ended| ended.as_millisecond()))
 }
 
-/// How long the next container of the holder's pod can act under the hold of the terminated one.
+/// Judges the container of the present hold of a lock.
 ///
-/// It can if it began before the grant, because it then takes the new token for its own. `since` is the time of [`successor_since`], in whole
-/// seconds.
-/// `valid_until` is the end of the last validity, which an end that has begun records.
-pub fn successor_leads_for(
+/// A next container of its pod that began before the grant takes the new token for its own. So the hold of the ended one is in doubt.
+pub fn judge_holder(
     lock: &DistributedLock,
-    since: UnixMillis,
-    valid_until: Option<MilliTime>,
-    api_now: UnixMillis,
-) -> Option<Duration> {
-    lock.holder()?.pod_uid.as_ref()?;
-    let acquired_at = UnixMillis::from(lock.status.as_ref()?.acquired_at?);
-    let until = lock.ending().map_or(valid_until, |ending| ending.until)?;
-    let left = UnixMillis::from(until).since(api_now);
-    (since <= acquired_at && !left.is_zero()).then_some(left)
+    container_id: Option<&str>,
+    evidence: PodEvidence<'_>,
+    now: UnixMillis,
+) -> Instance {
+    let acquired_at = lock.status.as_ref().and_then(|status| status.acquired_at).map(UnixMillis::from);
+    match judge(container_id, evidence, now) {
+        Instance::Terminated if acquired_at.is_some_and(|at| successor_since(container_id, evidence) <= at) => {
+            Instance::Doubt(Doubt::NextContainer)
+        }
+        judged => judged,
+    }
 }
 
 /// Judges all containers of a pod that owns a claim, or that belongs to a Job.
@@ -225,22 +223,22 @@ mod tests {
 
     #[test]
     fn a_container_from_before_the_grant_possibly_leads() {
-        let leads_for = |holder: &Value, since: i64, ending: Option<&str>| {
-            let end = |until| json!({"since": "2026-01-01T00:00:59.000Z", "reason": "HolderGone", "until": until});
-            let lock: DistributedLock = serde_json::from_value(json!({"metadata": {"name": "l", "namespace": "ns"},
-                "spec": {}, "status": {"transitions": 1, "acquiredAt": "2026-01-01T00:00:00.000Z",
-                "validUntil": "2026-01-01T00:01:04.000Z", "holder": holder, "ending": ending.map(end)}}))
-            .unwrap();
-            successor_leads_for(&lock, UnixMillis(since), lock.valid_until(), NOW).map(|left| left.as_secs())
+        let lock = |acquired_at: &str| -> DistributedLock {
+            serde_json::from_value(json!({"metadata": {"name": "l", "namespace": "ns"}, "spec": {},
+                "status": {"transitions": 1, "acquiredAt": acquired_at, "holder": {"identity": "a", "podUID": "u1"}}}))
+            .unwrap()
         };
-        let in_pod = json!({"identity": "a", "podUID": "u1"});
-        let acquired = NOW.0 - 60_000;
-        assert_eq!(leads_for(&in_pod, acquired, None), Some(4));
-        assert_eq!(leads_for(&in_pod, acquired + 1_000, None), None, "it reads the token of an earlier container");
-        assert_eq!(leads_for(&json!({"identity": "a"}), acquired, None), None, "it has no pod");
-        let unpublished = Some("2026-01-01T00:01:06.000Z");
-        assert_eq!(leads_for(&in_pod, acquired, unpublished), Some(6), "the last renewal counts");
-        assert_eq!(leads_for(&in_pod, acquired, Some("2026-01-01T00:00:59.999Z")), None);
+        let ended = json!({"terminated": {"exitCode": 1, "containerID": "c0", "finishedAt": "2026-01-01T00:00:58Z"}});
+        let restarted = pod(json!({"running": {"startedAt": "2026-01-01T00:00:59Z"}}), ended);
+        let judged = |acquired_at, pod| judge_holder(&lock(acquired_at), Some("c0"), present(pod), NOW);
+        assert_eq!(judged("2026-01-01T00:00:58.999Z", &restarted), Instance::Terminated);
+        let doubt = Instance::Doubt(Doubt::NextContainer);
+        assert_eq!(judged("2026-01-01T00:00:59.000Z", &restarted), doubt, "it takes the new token for its own");
+        let mut last = restarted;
+        last.status.as_mut().unwrap().phase = Some("Failed".into());
+        last.status.as_mut().unwrap().container_statuses = final_pod().status.unwrap().container_statuses;
+        let last = judge_holder(&lock("2026-01-01T00:00:59.000Z"), Some("c1"), present(&last), NOW);
+        assert_eq!(last, Instance::Terminated, "a pod that has ended starts no other container");
     }
 
     #[test]

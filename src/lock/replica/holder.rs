@@ -70,7 +70,8 @@ fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
         let job = jobs.named(&namespace, name).filter(|job| job.uid().as_deref() == Some(uid));
         return Liveness::Job(JobEvidence::of(job.as_deref(), job_pods(context, &namespace, uid, token), token));
     }
-    of_pod(context, lock, |id, evidence| Liveness::Bound(instance::judge(id, evidence, context.api_now())))
+    let now = context.api_now();
+    of_pod(context, lock, |id, evidence| Liveness::Bound(instance::judge_holder(lock, id, evidence, now)))
         .unwrap_or_else(|| owner_liveness(context, lock, &namespace))
 }
 
