@@ -115,7 +115,7 @@ metrics! {
         add("leadership_refused", "1 if this replica would have to lead, but the Lease has no epoch left for another term");
     held: Gauge = add("locks_held", "Locks that are held");
     waiting: Family<Label, Gauge> = add("locks_waiting", "Locks that wait for a holder, by reason");
-    without_leader: Gauge = add("elections_without_leader", "Elections that have no leader and are not suspended");
+    without_leader: Gauge = add("elections_without_leader", "Elections that are not suspended, and have no leader in any cluster");
     unreadable: Family<KindLabels, Gauge> =
         add("unreadable_objects", "Objects that this version of the operator cannot read and therefore ignores, by kind");
     watch_errors: Family<KindLabels, Counter> =

@@ -48,8 +48,9 @@ impl Metrics {
             if is_true(&status.conditions, LockCondition::Finished) {
                 continue;
             }
-            without_leader += i64::from(lock.spec.election.is_some() && !lock.spec.suspend);
             let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
+            let is_led = lock.spec.suspend || reason.is_some_and(|reason| has_leader_elsewhere(lock, reason));
+            without_leader += i64::from(lock.spec.election.is_some() && !is_led);
             // Only reasons that this operator writes become labels.
             if let Some(reason) = HeldReason::ALL.iter().find(|ours| Some(ours.as_str()) == reason) {
                 self.waiting.get_or_create(&vec![("reason", reason.as_str().to_owned())]).inc();
@@ -121,16 +122,23 @@ const WAITS: [HeldReason; 7] = [
     HeldReason::Pending,
 ];
 
+/// Whether an election waits because another cluster or a client outside the operator has the leader.
+fn has_leader_elsewhere(lock: &DistributedLock, reason: &str) -> bool {
+    lock.spec.election.is_some() && reason == HeldReason::HeldByOther.as_str()
+}
+
 /// Seconds for which a lock has waited for its quorum.
 ///
-/// It is `None` for a lock that waits for a candidate or is not accepted, because such a lock does not wait for the quorum.
+/// It is `None` for a lock that waits for a candidate or is not accepted, because such a lock does not wait for the quorum. It is also `None`
+/// for an election with a leader elsewhere.
 fn waits_for(lock: &DistributedLock, now: UnixMillis) -> Option<i64> {
     let status = lock.status.as_ref()?;
     let held = find_condition(&status.conditions, LockCondition::Held)?;
     let is_finished = is_true(&status.conditions, LockCondition::Finished);
     let not_for_quorum = [HeldReason::NoCandidate, HeldReason::NotAccepted];
     let mut waits = WAITS.iter().filter(|reason| !not_for_quorum.contains(reason));
-    let waits = !is_finished && waits.any(|reason| reason.as_str() == held.reason);
+    let is_idle = is_finished || has_leader_elsewhere(lock, &held.reason);
+    let waits = !is_idle && waits.any(|reason| reason.as_str() == held.reason);
     waits.then(|| now.0.saturating_sub(held.last_transition_time.0.as_millisecond()).max(0) / 1_000)
 }
 
@@ -217,6 +225,20 @@ mod tests {
         assert!(text.contains("redlock_lock_held{namespace=\"shop\",lock=\"secret-project\"}"), "{text}");
         assert!(text.contains(&format!("redlock_oldest_waiter_seconds{of_quorum}}} 5")), "{text}");
         assert!(!text.contains("certificate_expiry_timestamp_seconds{"), "another replica leads: {text}");
+    }
+
+    #[test]
+    fn an_election_that_another_cluster_leads_has_a_leader() {
+        let metrics = Metrics::default();
+        let counted = |reason: &str| {
+            let mut lock =
+                (*lock(json!({"transitions": 0, "conditions": [condition("Held", "False", reason)]}))).clone();
+            lock.spec.election = serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}})).unwrap();
+            metrics.record_locks(&[Arc::new(lock.clone())], false);
+            (metrics.without_leader.get(), waits_for(&lock, UnixMillis(1_767_225_605_000)))
+        };
+        assert_eq!(counted("HeldByOther"), (0, None));
+        assert_eq!(counted("NoQuorum"), (1, Some(5)));
     }
 
     #[test]
