@@ -3,6 +3,7 @@
 //! Tests of exclusion need such a client, because the operator's leader never lets two of its own locks contend for one
 //! key.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,16 +35,18 @@ pub(crate) type Urls = Arc<Mutex<Vec<String>>>;
 pub(crate) struct Habits {
     pub(crate) keys: Vec<String>,
     pub(crate) urls: Urls,
+    /// The smallest `maxTTL` that the quorum has had, in milliseconds.
+    pub(crate) max_ttl: Arc<AtomicU64>,
     pub(crate) seed: u64,
     /// Whether it takes no further locks.
-    pub(crate) retired: Arc<std::sync::atomic::AtomicBool>,
+    pub(crate) retired: Arc<AtomicBool>,
 }
 
 pub(crate) fn program(name: &str, habits: Habits) -> Main {
     let name = name.to_owned();
-    let lives = std::sync::atomic::AtomicU64::new(0);
+    let lives = AtomicU64::new(0);
     Box::new(move |life| {
-        let number = lives.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = lives.fetch_add(1, Ordering::Relaxed);
         let rng = Rng::of(habits.seed ^ number, &name);
         let contender = Contender { name: format!("{name}.{number}"), habits: habits.clone(), rng, holds: 0 };
         Box::pin(contender.run(life))
@@ -69,7 +72,7 @@ impl Contender {
         let mut members = Members { port: port.clone(), urls: Vec::new(), connections: Vec::new() };
         loop {
             sleep(Duration::from_millis(self.rng.between(10, 300))).await;
-            if self.habits.retired.load(std::sync::atomic::Ordering::Relaxed) {
+            if self.habits.retired.load(Ordering::Relaxed) {
                 continue;
             }
             let urls = self.habits.urls.lock().unwrap().clone();
@@ -88,7 +91,7 @@ impl Contender {
         let key = self.rng.pick(&self.habits.keys.clone()).clone();
         self.holds += 1;
         let value = format!("{}-{}", self.name, self.holds);
-        let ttl = Duration::from_millis(self.rng.between(300, 3_000));
+        let ttl = Duration::from_millis(self.rng.between(300, 3_000).min(self.habits.max_ttl.load(Ordering::Relaxed)));
         let began = clock.boottime();
         let set = members.all(|| {
             let mut set = redis::cmd("SET");

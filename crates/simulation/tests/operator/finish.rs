@@ -99,6 +99,7 @@ impl World {
         wrong.extend(self.unrest_of_quorums());
         wrong.extend(self.stray_labels());
         wrong.extend(self.stray_keys());
+        wrong.extend(self.clients_without_secret());
         wrong.extend(self.leaks());
         wrong
     }
@@ -303,8 +304,7 @@ impl World {
                 self.oracle.violations.push(what);
             }
         }
-        let mut wrong = self.unrest();
-        wrong.extend(self.clients_without_secret());
+        let wrong = self.unrest();
         self.oracle.violations.extend(wrong.into_iter().map(|what| format!("at the end: {what}")));
     }
 }

@@ -1,8 +1,9 @@
 //! Users: they create the quorum, and create and delete locks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use redlock_api::GoDuration;
 use serde_json::{Value, json};
 
 use crate::contender::{self, Habits, Urls};
@@ -33,6 +34,8 @@ pub(crate) struct Users {
     /// The names of the same keys in Redis.
     pub(crate) redis_keys: Vec<String>,
     urls: Urls,
+    /// The smallest `maxTTL` of the quorum, in milliseconds. Clients outside the operator must know it.
+    max_ttl: Arc<AtomicU64>,
     retired: Arc<AtomicBool>,
     /// The number of names of claims on each key, which users reuse.
     claims: usize,
@@ -48,6 +51,7 @@ impl Users {
             keys,
             redis_keys: Vec::new(),
             urls: Arc::new(Mutex::new(Vec::new())),
+            max_ttl: Arc::new(AtomicU64::new(u64::MAX)),
             retired: Arc::default(),
             claims: plan.claims,
             resting: false,
@@ -68,8 +72,9 @@ impl World {
         }
         let keys = self.users.redis_keys.clone();
         for (number, machine) in plan.contenders.iter().enumerate() {
-            let (urls, retired) = (self.users.urls.clone(), self.users.retired.clone());
-            let habits = Habits { keys: keys.clone(), urls, seed: self.seed, retired };
+            let Users { urls, max_ttl, retired, .. } = &self.users;
+            let (urls, max_ttl, retired) = (urls.clone(), max_ttl.clone(), retired.clone());
+            let habits = Habits { keys: keys.clone(), urls, max_ttl, seed: self.seed, retired };
             let name = format!("c{number}");
             let main = contender::program(&name, habits);
             self.add_process(&name, machine.wrong, machine.drift, main);
@@ -138,6 +143,13 @@ impl World {
             let text = entry.object.value["data"]["urls"].as_str().unwrap_or_default();
             let text = decode(text);
             *self.users.urls.lock().unwrap() = text.split_whitespace().map(str::to_owned).collect();
+        }
+        if entry.kind == Kind::RedisQuorum
+            && entry.object.name() == "q"
+            && let Ok(max_ttl) = serde_json::from_value::<GoDuration>(entry.object.value["spec"]["maxTTL"].clone())
+        {
+            let max_ttl = u64::try_from(max_ttl.get().as_millis()).unwrap_or(u64::MAX);
+            self.users.max_ttl.fetch_min(max_ttl, Ordering::Relaxed);
         }
     }
 }
