@@ -238,6 +238,17 @@ mod tests {
         assert_eq!(uninstalled(pods("Running")).await, (false, 2), "its pods do not stop");
     }
 
+    /// An administrator can delete the kinds first. Then the API server answers with a text.
+    #[tokio::test]
+    async fn deleted_kinds_do_not_block_an_uninstallation() {
+        let client = fake_api::client(|request| match request.uri().path().rsplit('/').next() {
+            Some("redlock-operator") => (404, json!({"kind": "Status", "code": 404, "reason": "NotFound"})),
+            _ => (404, json!("404 page not found")),
+        });
+        let ended = uninstall(&client, &Line::parse_from(["uninstall-check"]).args).await;
+        assert!(ended.is_ok(), "{ended:?}");
+    }
+
     #[tokio::test]
     async fn an_evicted_pod_does_not_delay_an_uninstallation() {
         assert_eq!(uninstalled(pods("Failed")).await, (true, 1));

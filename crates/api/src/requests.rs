@@ -73,7 +73,8 @@ impl From<kube::Error> for RequestError {
     fn from(error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => Self::Conflict,
-            kube::Error::Api(status) if status.is_not_found() => Self::Gone,
+            // The answer for a kind that was deleted is a text without a reason.
+            kube::Error::Api(status) if status.code == 404 => Self::Gone,
             kube::Error::Api(status) if (400..500).contains(&status.code) && ![408, 429].contains(&status.code) => {
                 Self::Refused(Box::new(error))
             }
