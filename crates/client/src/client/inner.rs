@@ -121,6 +121,9 @@ impl Inner {
     }
 
     pub(super) async fn leave(&self, hold: &Hold, least: Duration) -> Result<(), Lost> {
+        if let Some(lost) = hold.ended() {
+            return Err(lost);
+        }
         let (now, end) = (self.clock.boottime(), hold.since + least);
         if end <= now {
             let _ = self.end(hold).await;

@@ -56,6 +56,11 @@ impl Hold {
         self.lost.get().is_some()
     }
 
+    /// The cause, if the hold has ended.
+    pub(super) fn ended(&self) -> Option<Lost> {
+        self.lost.get().copied()
+    }
+
     /// Keeps the turn until the hold ends.
     pub(super) fn keep_turn(&self, turn: Turn) {
         let mut kept = locked(&self.turn);

@@ -135,6 +135,16 @@ async fn a_lock_that_is_left_lasts_on_the_fastest_clock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lost_lock_cannot_be_left() {
+    let members = FakeMembers::start(3);
+    let client = connected(&members).await;
+    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    members.iter().for_each(|member| member.delete("k"));
+    let lost = guard.lost().await;
+    assert_eq!(guard.leave(Duration::ZERO).await, Err(lost));
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_hold_ends_with_one_event() {
     let (members, ends) = (FakeMembers::start(3), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&ends);
