@@ -110,6 +110,11 @@ func TestAnElectorWithOtherDurationsIsRefused(t *testing.T) {
 			t.Errorf("client-go's default of 15 s with a ttl of %s", ttl)
 		}
 	}
+	for _, ttl := range []time.Duration{7500 * time.Millisecond, 7900 * time.Millisecond} {
+		if _, err := timing(ttl, 200*time.Millisecond); err == nil {
+			t.Errorf("a ttl of %s, whose LeaseDuration is client-go's default in whole seconds", ttl)
+		}
+	}
 	timing, _ := timing(30*time.Second, time.Second)
 	fits := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 60}
 	for left, refused := range map[time.Duration]bool{timing.RenewDeadline: false, 10 * time.Second: true} {

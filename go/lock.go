@@ -157,6 +157,9 @@ func (l *Lock) Token() (int64, error) {
 }
 
 // Get makes a claim, and waits until the claim is held or another leader appears.
+//
+// It names this process only in a term, because LeaderElector.IsLeader compares the record with the identity. After a
+// record without a holder the elector calls Update, which begins a term or fails.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if l.refused != nil {
 		return nil, nil, l.refused
@@ -170,11 +173,16 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		}
 		// The claim stays in use, and can queue again. It does not lead again under the lost hold.
 		l.former, l.hold = l.hold.nonce, nil
+		l.mu.Unlock()
+		return l.record("")
 	}
 	leads := l.hold != nil
 	l.mu.Unlock()
-	if leads {
+	if leads && l.inTerm {
 		return l.record(l.identity)
+	}
+	if leads {
+		return l.record("")
 	}
 	record, raw, err := l.wait(ctx)
 	if apierrors.IsNotFound(err) {
@@ -297,11 +305,14 @@ func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionReco
 			l.take(l.claim.read(l.identity, l.podUID(), l.nonce()))
 		}
 	}
-	if err := l.beat(ctx); err != nil {
-		if !l.inTerm {
-			return err
+	// Without a hold, a heartbeat would prolong the former one.
+	if l.nonce() != "" {
+		if err := l.beat(ctx); err != nil {
+			if !l.inTerm {
+				return err
+			}
+			failed = err
 		}
-		failed = err
 	}
 	err = l.decide(boottime())
 	if err != nil && failed != nil {

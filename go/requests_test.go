@@ -116,6 +116,29 @@ func TestAProcessSendsNoHeartbeatForAHoldThatItHasLost(t *testing.T) {
 			t.Errorf("%d heartbeats with %s", beats.Load(), status)
 		}
 	}
+	// While its record is valid, the elector calls Update before Get.
+	lock, beats := served(t, 30*time.Second, held, "")
+	lock.former = "n1"
+	if err := update(lock, time.Second); err == nil || beats.Load() != 0 {
+		t.Errorf("%d heartbeats, %v", beats.Load(), err)
+	}
+}
+
+func TestOnlyAProcessInATermIsNamedAsLeader(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for name, former := range map[string]error{"a hold before its term": nil, "a lost hold": ErrNotHeld} {
+		lock, _ := served(t, 30*time.Second, heldStatus+"}", "")
+		lock.hold = &hold{published: published{nonce: "n1", token: 7}, lost: former}
+		if record, _, err := lock.Get(ctx); err != nil || record.HolderIdentity != "" {
+			t.Errorf("%s: %v, %v", name, record, err)
+		}
+	}
+	lock, _ := served(t, 30*time.Second, heldStatus+"}", "")
+	lock.hold, lock.inTerm = &hold{published: published{nonce: "n1", token: 7}}, true
+	if record, _, err := lock.Get(ctx); err != nil || record.HolderIdentity != lock.identity {
+		t.Errorf("in a term: %v, %v", record, err)
+	}
 }
 
 func TestALostHoldGetsNoHeartbeatInTheRestOfItsTerm(t *testing.T) {

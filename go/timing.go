@@ -31,7 +31,7 @@ func timing(ttl, skew time.Duration) (Timing, error) {
 		least := 4 * (leastBudget + skew + publication)
 		return Timing{}, fmt.Errorf("ttl %s is too short to stop in time when clocks may be %s apart: set TTL to %s or more", ttl, skew, least)
 	}
-	if ttl == clientGoDefault/2 {
+	if 2*ttl/time.Second == clientGoDefault/time.Second {
 		return Timing{}, fmt.Errorf("with ttl %s the durations are like the defaults of client-go: set another TTL", ttl)
 	}
 	renew := min(budget*3/8, longestRenewDeadline)
