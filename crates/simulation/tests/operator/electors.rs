@@ -173,6 +173,7 @@ impl World {
             return Answer::Refused;
         }
         let by = By { now: self.api.clock(self.now), manager: "elector" };
+        let version = before.as_ref().map(|lease| lease.version().to_owned());
         let written = match before {
             Some(before) => {
                 let mut lease = before.value.clone();
@@ -196,7 +197,10 @@ impl World {
         if self.is_lease_idle(ELECTION) {
             self.electors.revived = Some(self.now);
         }
-        self.electors.admitted = hold.map(|hold| Admitted { name, container, hold, at: self.now });
+        // A repeated write of the same content is no renewal for any reader.
+        let is_same = version.is_some_and(|version| version == written.version());
+        let at = self.electors.admitted.take().filter(|_| is_same).map_or(self.now, |earlier| earlier.at);
+        self.electors.admitted = hold.map(|hold| Admitted { name, container, hold, at });
         self.electors.writing = true;
         self.api_changed();
         self.electors.writing = false;
