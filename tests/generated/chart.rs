@@ -271,7 +271,7 @@ fn settings_that_cannot_work_together_are_refused() {
         ("serviceAccount.create=false", "serviceAccount.name"),
         ("quorumNamespaces={redis}", "defaultQuorum.namespace"),
         ("defaultQuorum.create=false,defaultQuorum.namespace=shared", "write that namespace into quorumNamespaces"),
-        ("crds.annotations.helm\\.sh/resource-policy=a", "crds"),
+        ("crds.annotations.helm\\.sh/resource-policy=a", "helm.sh/resource-policy"),
         ("defaultQuorum.spec.members=4", "set 1, 3, 5, 7 or 9 in total"),
         ("defaultQuorum.spec.external[0].name=a,defaultQuorum.spec.external[0].address=a:6379", "an odd number"),
         ("watchNamespaces={a},leaveOutNamespaces={a}", "a is in leaveOutNamespaces and in watchNamespaces"),

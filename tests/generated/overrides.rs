@@ -60,7 +60,7 @@ fn a_new_release_elsewhere_serves_the_quorums_that_stayed() {
         assert_eq!(variable.unwrap()["value"], "redlock-system", "{name}");
     }
     let mut roles = of_kind(&objects, "Role").filter(|role| role["metadata"]["namespace"] == "redlock-system");
-    assert!(roles.any(|role| role["rules"].to_string().contains("redisquorums/finalizers")));
+    assert!(roles.any(|role| role["rules"].to_string().contains("redisquorums/status")));
 }
 
 #[test]
