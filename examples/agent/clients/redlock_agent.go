@@ -1,4 +1,4 @@
-// A client of `redlock agent` in one file, with the standard library only. Copy it into your program, without main.
+// A client of `redlock agent` in one file, with the standard library only. Copy it into your program, without main and the imports log and os.
 //
 //	held, err := NewAgent("http://127.0.0.1:4040").Acquire("shop/nightly", 30*time.Second) // or unix:/shared/agent.sock
 //	for held != nil && held.Renew() {
