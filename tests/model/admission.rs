@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use redlock_operator::fence::{Reason, State};
+use redlock_operator::fence::{FenceStep, Reason, State};
 
 use super::check::{Rules, holds, large, violated};
 use super::core::rejoin_ticks;
@@ -242,9 +242,57 @@ impl Rules for Admission {
         }
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        (self.apply(&mut next, step) && next != *world).then_some(next)
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        match step {
+            Step::Tick => self.tick(world),
+            Step::Restart => return self.next_process(world, Life::Ended),
+            Step::ForceDelete => return self.next_process(world, Life::CutOff),
+            Step::NodeBack(at) => return Self::end_cut_off(world, at, Life::NodeBack),
+            Step::Declare(at) => return Self::end_cut_off(world, at, Life::Declared),
+            Step::Rename(at) => {
+                let process = &mut world.processes[at];
+                let cut_off = process.life == Life::CutOff;
+                process.renamed |= cut_off;
+                return cut_off;
+            }
+            Step::Lead(number) => {
+                if world.terms == self.terms {
+                    return false;
+                }
+                world.terms += 1;
+                let replica = &mut world.replicas[number];
+                (replica.term, replica.raised, replica.doing) = (world.terms, None, Doing::Nothing);
+            }
+            Step::Receive(number) => self.receive(world, number),
+            Step::Probe(number) => self.probe(world, number),
+            Step::Act(number) => return self.act(world, number),
+            Step::Read(number) => {
+                self.receive(world, number);
+                let (replica, record) = (world.replicas[number], world.record);
+                let Doing::Checked(process) = replica.doing else { return false };
+                let again = self.decide(world, &replica, &record);
+                let same = replica.observed.is_some_and(|observed| observed.process == process);
+                world.replicas[number].doing = match again {
+                    Some((FenceStep::Admit, next)) if same => Doing::Read(process, next, true),
+                    _ => Doing::Nothing,
+                };
+            }
+            Step::Write(number) => {
+                let Doing::Read(process, next, newest) = world.replicas[number].doing else { return false };
+                if newest {
+                    self.publish(world, number, next);
+                    let at = &mut world.processes[usize::from(process)];
+                    (at.shut, at.admitted) = (false, true);
+                    world.replicas[number].doing = Doing::Written(process);
+                } else {
+                    world.replicas[number].doing = Doing::Nothing;
+                }
+            }
+            Step::Open(number) => self.open(world, number),
+            Step::Close(number) => self.close(world, number),
+            Step::Fail(number) => world.replicas[number].doing = Doing::Nothing,
+        }
+        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

@@ -8,14 +8,21 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 /// A model: states, steps between them, and violations.
 pub(crate) trait Rules: Clone + Send + Sync + 'static {
-    type State: Copy + Debug + Eq + Hash + Send + Sync;
+    type State: Copy + Debug + Default + Eq + Hash + Send + Sync;
     type Step: Copy + Debug + Eq + Send + Sync;
 
-    fn starts(&self) -> Vec<Self::State>;
+    fn starts(&self) -> Vec<Self::State> {
+        vec![Self::State::default()]
+    }
     /// Adds every step that can be possible.
     fn steps(&self, state: &Self::State, steps: &mut Vec<Self::Step>);
-    /// The state after the step, if the step is possible.
-    fn take(&self, state: &Self::State, step: Self::Step) -> Option<Self::State>;
+    /// Changes the state, and returns whether the step is possible.
+    fn apply(&self, state: &mut Self::State, step: Self::Step) -> bool;
+    /// The state after the step, if the step is possible and has an effect.
+    fn after(&self, state: &Self::State, step: Self::Step) -> Option<Self::State> {
+        let mut next = *state;
+        (self.apply(&mut next, step) && next != *state).then_some(next)
+    }
     /// A common representative of all states that differ only in the names of members or clients.
     fn canonical(&self, state: Self::State) -> Self::State {
         state
@@ -49,7 +56,7 @@ impl<R: Rules> Model for Checked<R> {
     }
 
     fn next_state(&self, state: &R::State, action: R::Step) -> Option<R::State> {
-        self.0.take(state, action).map(|next| self.0.canonical(next))
+        self.0.after(state, action).map(|next| self.0.canonical(next))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -110,7 +117,7 @@ fn print_trace<R: Rules>(rules: &R, path: &[R::State]) {
         rules.steps(&state, &mut steps);
         let (step, next) = steps
             .into_iter()
-            .filter_map(|step| rules.take(&state, step).map(|next| (step, next)))
+            .filter_map(|step| rules.after(&state, step).map(|next| (step, next)))
             .find(|(_, next)| rules.canonical(*next) == *canonical)
             .expect("a step of the path");
         state = next;

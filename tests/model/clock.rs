@@ -46,21 +46,19 @@ struct Reading {
     received: u8,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Asked {
+    #[default]
     No,
     /// B sends its request.
     At(u8),
     /// The member has set B's key.
-    Set {
-        sent: u8,
-        time: i8,
-    },
+    Set { sent: u8, time: i8 },
     /// B has the answer, or ignores it.
     Over,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct World {
     now: u8,
     /// The member's clock minus ours.
@@ -120,37 +118,6 @@ impl Clocks {
         world.read_since_step = true;
         world.jumped |= self.remembers && self.watch(world).jump().is_some();
     }
-
-    fn apply(&self, world: &mut World, step: Step) -> Option<()> {
-        match step {
-            Step::Tick => {
-                world.now += 1;
-                if self.reads && world.now.is_multiple_of(2) {
-                    self.read(world);
-                }
-            }
-            Step::Jump(to) => {
-                (world.ahead, world.steps, world.read_since_step) = (to, world.steps + 1, false);
-            }
-            Step::Ask => world.b = Asked::At(world.now),
-            Step::Set => {
-                let Asked::At(sent) = world.b else { return None };
-                let time = signed(world.now) + world.ahead;
-                world.gone.then_some(())?;
-                world.b = Asked::Set { sent, time };
-            }
-            Step::Answer => {
-                let Asked::Set { sent, time } = world.b else { return None };
-                let vote = sample(Reading { sent, time, received: world.now });
-                let steady = !world.jumped && self.watch(world).check(&vote, RULE).is_none();
-                let counts = steady || !self.watches;
-                world.two = counts && world.now < TTL;
-                (world.dropped, world.b) = (!counts, Asked::Over);
-            }
-        }
-        world.gone |= signed(world.now) + world.ahead >= signed(TTL);
-        Some(())
-    }
 }
 
 impl Rules for Clocks {
@@ -158,21 +125,9 @@ impl Rules for Clocks {
     type Step = Step;
 
     fn starts(&self) -> Vec<World> {
-        let mut readings = [None; READINGS];
-        readings[0] = Some(Reading { sent: 0, time: 0, received: 0 });
-        let (jumped, two, dropped) = (false, false, false);
-        vec![World {
-            now: 0,
-            ahead: 0,
-            steps: 0,
-            gone: false,
-            readings,
-            read_since_step: true,
-            jumped,
-            b: Asked::No,
-            two,
-            dropped,
-        }]
+        let mut start = World { read_since_step: true, ..World::default() };
+        start.readings[0] = Some(Reading { sent: 0, time: 0, received: 0 });
+        vec![start]
     }
 
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
@@ -191,10 +146,36 @@ impl Rules for Clocks {
         }
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        self.apply(&mut next, step)?;
-        Some(next)
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        match step {
+            Step::Tick => {
+                world.now += 1;
+                if self.reads && world.now.is_multiple_of(2) {
+                    self.read(world);
+                }
+            }
+            Step::Jump(to) => {
+                (world.ahead, world.steps, world.read_since_step) = (to, world.steps + 1, false);
+            }
+            Step::Ask => world.b = Asked::At(world.now),
+            Step::Set => {
+                let Asked::At(sent) = world.b else { return false };
+                if !world.gone {
+                    return false;
+                }
+                world.b = Asked::Set { sent, time: signed(world.now) + world.ahead };
+            }
+            Step::Answer => {
+                let Asked::Set { sent, time } = world.b else { return false };
+                let vote = sample(Reading { sent, time, received: world.now });
+                let steady = !world.jumped && self.watch(world).check(&vote, RULE).is_none();
+                let counts = steady || !self.watches;
+                world.two = counts && world.now < TTL;
+                (world.dropped, world.b) = (!counts, Asked::Over);
+            }
+        }
+        world.gone |= signed(world.now) + world.ahead >= signed(TTL);
+        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

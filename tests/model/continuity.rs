@@ -187,9 +187,54 @@ impl Rules for Continuity {
         }
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        (self.apply(&mut next, step) && next != *world).then_some(next)
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        let answer_of = |world: &World, answer| Self::count(&world.members, |member| member.last_answer == answer);
+        match step {
+            Step::Tick => self.tick(world),
+            Step::Grant => {
+                let Some(valid) = world.round.and_then(|elapsed| granted(self.ttl, elapsed)) else { return false };
+                if world.is_granted || !Self::won(world) {
+                    return false;
+                }
+                (world.is_granted, world.belief) = (true, valid);
+                Self::end_round(world);
+            }
+            Step::Publish if world.is_granted && world.status == Status::Nothing => world.status = Status::Held,
+            Step::Begin if world.is_granted && world.round.is_none() => {
+                world.round = Some(0);
+                world.members.iter_mut().for_each(|member| member.other = member.fence > 0);
+            }
+            Step::Renew => return self.renew(world),
+            Step::Refused => {
+                let no = |member: &Member| matches!(member.vote, Answer::Missing | Answer::Another);
+                let is_fresh = world.round.is_some_and(|elapsed| elapsed <= self.window);
+                if world.status != Status::Held || !is_fresh || Self::count(&world.members, no) < MAJORITY {
+                    return false;
+                }
+                Self::over(world);
+                Self::end_round(world);
+            }
+            Step::GiveUp if world.is_granted && world.round.is_some() => Self::end_round(world),
+            Step::End if world.status == Status::Held => {
+                world.status = Status::Ending;
+                Self::ask_again(world);
+            }
+            Step::Sealed if world.status == Status::Ending && answer_of(world, Answer::Yes) >= MAJORITY => {
+                let left = world.sealed;
+                Self::ask_again(world);
+                (world.status, world.sealed) = (Status::RunsOut, left);
+            }
+            Step::Gone if world.status == Status::Ending && answer_of(world, Answer::Missing) >= MAJORITY => {
+                Self::over(world)
+            }
+            Step::RunOut if world.status == Status::RunsOut && world.sealed == 0 => Self::over(world),
+            Step::NextLeader if matches!(world.status, Status::Ending | Status::RunsOut) => {
+                world.status = Status::Ending;
+                Self::ask_again(world);
+            }
+            step => return self.member_step(world, step),
+        }
+        true
     }
 
     fn canonical(&self, mut world: World) -> World {

@@ -137,43 +137,35 @@ impl Rules for Deletion {
     type State = World;
     type Step = Step;
 
-    fn starts(&self) -> Vec<World> {
-        vec![World::default()]
-    }
-
     fn steps(&self, _world: &World, steps: &mut Vec<Step>) {
         use Step::{Admit, Bury, Delete, Die, Lead, MakeAgain, Observe, Promise, Tick};
         steps.extend([Tick, Promise, Die, Bury, Delete, Observe, Lead, MakeAgain, Admit]);
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        match step {
-            Step::Tick => {
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        match (step, world.quorum) {
+            (Step::Tick, _) => {
                 let older = |age: Option<u8>| age.map(|age| (age + 1).min(LONG));
-                next.promised = next.promised.saturating_sub(1);
-                (next.closed, next.harmless) = (older(next.closed), older(next.harmless));
-                if let Quorum::Again(seen) = &mut next.quorum {
-                    *seen = (*seen + 1).min(LONG);
+                world.promised = world.promised.saturating_sub(1);
+                (world.closed, world.harmless) = (older(world.closed), older(world.harmless));
+                if let Quorum::Again(age) = &mut world.quorum {
+                    *age = (*age + 1).min(LONG);
                 }
             }
-            Step::Promise if world.life == Life::Voting => next.promised = granted(LARGE, 0)?,
-            Step::Die => next.life = Life::Dead,
+            (Step::Promise, _) if world.life == Life::Voting => world.promised = granted(LARGE, 0).unwrap(),
+            (Step::Die, _) => world.life = Life::Dead,
             // Its death is recorded while the quorum exists.
-            Step::Bury if world.life == Life::Dead && world.quorum == Quorum::Lives => next.buried = true,
-            Step::Delete if world.quorum == Quorum::Lives => next.quorum = Quorum::Deleted,
-            Step::Observe if world.quorum == Quorum::Deleted => self.observe(&mut next),
-            Step::Lead if world.terms < self.terms => {
-                (next.closed, next.harmless, next.terms) = (None, None, world.terms + 1);
+            (Step::Bury, Quorum::Lives) if world.life == Life::Dead => world.buried = true,
+            (Step::Delete, Quorum::Lives) => world.quorum = Quorum::Deleted,
+            (Step::Observe, Quorum::Deleted) => self.observe(world),
+            (Step::Lead, _) if world.terms < self.terms => {
+                (world.closed, world.harmless, world.terms) = (None, None, world.terms + 1);
             }
-            Step::MakeAgain if world.quorum == Quorum::Gone => next.quorum = Quorum::Again(0),
-            Step::Admit => match world.quorum {
-                Quorum::Again(seen) if admits(seen, rejoin_ticks(SMALL)) => next.quorum = Quorum::Votes,
-                _ => return None,
-            },
-            _ => return None,
+            (Step::MakeAgain, Quorum::Gone) => world.quorum = Quorum::Again(0),
+            (Step::Admit, Quorum::Again(age)) if admits(age, rejoin_ticks(SMALL)) => world.quorum = Quorum::Votes,
+            _ => return false,
         }
-        (next != *world).then_some(next)
+        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

@@ -229,13 +229,10 @@ impl Rules for Change {
         steps.extend(self.leads_to(world));
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        if !self.apply(&mut next, step) {
-            return None;
-        }
-        next.closed_for = if self.former_closed(&next) { next.closed_for.max(1) } else { 0 };
-        Some(next)
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        let is_possible = self.execute(world, step);
+        world.closed_for = if self.former_closed(world) { world.closed_for.max(1) } else { 0 };
+        is_possible
     }
 
     fn canonical(&self, world: World) -> World {

@@ -217,55 +217,6 @@ impl Settings {
         world.count = count;
         world.to_publish = Some((value, true)).filter(|(value, _)| *value != world.published);
     }
-
-    fn apply(&self, world: &mut World, step: Step) -> Option<()> {
-        match step {
-            Step::Tick => world.tick(),
-            Step::Want(value) => {
-                (world.wanted, world.changes) = (value, world.changes + 1);
-                world.count = world.count.map(|(ago, held, same)| (ago, held, same && !self.counts_by_specification));
-                world.changed();
-            }
-            Step::Observe => self.observe(world),
-            Step::Publish => {
-                let (value, is_fresh) = world.to_publish.take()?;
-                (is_fresh || !self.versions).then_some(())?;
-                world.published = value;
-                world.changed();
-            }
-            Step::OtherLeader => world.count = None,
-            Step::Grant(ttl) => {
-                world.granting = Some((ttl, 0));
-                world.promise(ttl);
-            }
-            Step::Granted => {
-                let (ttl, age) = world.granting.take()?;
-                world.held = Some((ttl, granted(ttl, age)?));
-            }
-            Step::Renew => {
-                let (ttl, _) = world.held?;
-                world.held = Some((ttl, ttl));
-                world.promise(ttl);
-            }
-            // No client relies on the promises any longer.
-            Step::Release => (world.held, world.promised, world.forgotten) = (None, 0, 0),
-            Step::Restart => {
-                world.restarts += 1;
-                world.forgotten = world.forgotten.max(world.promised);
-                (world.promised, world.fenced_for) = (0, Some(0));
-            }
-            Step::ReadDelay => world.delay_read = Some((self.table.delay(world.wanted, world.published), true)),
-            Step::Admit => {
-                let (delay, is_fresh) = world.delay_read.take()?;
-                (is_fresh || !self.versions).then_some(())?;
-                admits(world.fenced_for?, delay).then_some(())?;
-                world.admitted_early = world.forgotten > 0;
-                world.fenced_for = None;
-                world.changed();
-            }
-        }
-        Some(())
-    }
 }
 
 impl Rules for Settings {
@@ -305,10 +256,58 @@ impl Rules for Settings {
         }
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        self.apply(&mut next, step)?;
-        (next != *world).then_some(next)
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        match step {
+            Step::Tick => world.tick(),
+            Step::Want(value) => {
+                (world.wanted, world.changes) = (value, world.changes + 1);
+                world.count = world.count.map(|(ago, held, same)| (ago, held, same && !self.counts_by_specification));
+                world.changed();
+            }
+            Step::Observe => self.observe(world),
+            Step::Publish => match world.to_publish.take() {
+                Some((value, is_fresh)) if is_fresh || !self.versions => {
+                    world.published = value;
+                    world.changed();
+                }
+                _ => return false,
+            },
+            Step::OtherLeader => world.count = None,
+            Step::Grant(ttl) => {
+                world.granting = Some((ttl, 0));
+                world.promise(ttl);
+            }
+            Step::Granted => {
+                let valid = |(ttl, age)| Some((ttl, granted(ttl, age)?));
+                world.held = world.granting.take().and_then(valid);
+                return world.held.is_some();
+            }
+            Step::Renew => {
+                let Some((ttl, _)) = world.held else { return false };
+                world.held = Some((ttl, ttl));
+                world.promise(ttl);
+            }
+            // No client relies on the promises any longer.
+            Step::Release => (world.held, world.promised, world.forgotten) = (None, 0, 0),
+            Step::Restart => {
+                world.restarts += 1;
+                world.forgotten = world.forgotten.max(world.promised);
+                (world.promised, world.fenced_for) = (0, Some(0));
+            }
+            Step::ReadDelay => world.delay_read = Some((self.table.delay(world.wanted, world.published), true)),
+            Step::Admit => {
+                let (Some((delay, is_fresh)), Some(age)) = (world.delay_read.take(), world.fenced_for) else {
+                    return false;
+                };
+                if !(is_fresh || !self.versions) || !admits(age, delay) {
+                    return false;
+                }
+                world.admitted_early = world.forgotten > 0;
+                world.fenced_for = None;
+                world.changed();
+            }
+        }
+        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

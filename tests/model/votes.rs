@@ -168,10 +168,6 @@ impl Rules for Votes {
     type State = World;
     type Step = Step;
 
-    fn starts(&self) -> Vec<World> {
-        vec![World::default()]
-    }
-
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
         steps.push(Step::Tick);
         for (client, now) in world.clients.iter().enumerate() {
@@ -214,10 +210,8 @@ impl Rules for Votes {
         }
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        let possible = self.apply(&mut next, step);
-        possible.then_some(next)
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        self.execute(world, step)
     }
 
     fn canonical(&self, world: World) -> World {

@@ -234,35 +234,26 @@ impl Rules for Watched {
     type State = World;
     type Step = Step;
 
-    fn starts(&self) -> Vec<World> {
-        vec![World::default()]
-    }
-
     fn steps(&self, _: &World, steps: &mut Vec<Step>) {
         steps.extend([Step::Tick, Step::Copy, Step::Restart, Step::Replace, Step::Resync, Step::Flush]);
         steps.extend((0..DELAYS.len()).map(Step::Go));
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        let is_possible = match step {
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        match step {
             Step::Tick => {
-                next.age = (next.age + 1).min(DELAYS[1]);
-                for client in &mut next.clients {
+                world.age = (world.age + 1).min(DELAYS[1]);
+                for client in &mut world.clients {
                     if let Phase::Waiting { since, .. } = client {
                         *since = (*since + 1).min(DELAYS[1]);
                     }
                 }
-                true
             }
-            Step::Copy => {
-                next.copy = next.record;
-                true
-            }
-            Step::Go(client) => next.marks <= 6 && self.go(&mut next, client),
-            Step::Restart | Step::Replace | Step::Resync | Step::Flush => self.lose(&mut next, step),
-        };
-        (is_possible && next != *world).then_some(next)
+            Step::Copy => world.copy = world.record,
+            Step::Go(client) => return world.marks <= 6 && self.go(world, client),
+            Step::Restart | Step::Replace | Step::Resync | Step::Flush => return self.lose(world, step),
+        }
+        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

@@ -1,65 +1,9 @@
 //! The effects of each step.
 
-use redlock_operator::fence::FenceStep;
-
 use super::*;
 
 impl Admission {
-    /// Changes the world, and returns whether the step was possible.
-    pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
-        match step {
-            Step::Tick => self.tick(world),
-            Step::Restart => return self.next_process(world, Life::Ended),
-            Step::ForceDelete => return self.next_process(world, Life::CutOff),
-            Step::NodeBack(at) => return Self::end_cut_off(world, at, Life::NodeBack),
-            Step::Declare(at) => return Self::end_cut_off(world, at, Life::Declared),
-            Step::Rename(at) => {
-                let process = &mut world.processes[at];
-                let cut_off = process.life == Life::CutOff;
-                process.renamed |= cut_off;
-                return cut_off;
-            }
-            Step::Lead(number) => {
-                if world.terms == self.terms {
-                    return false;
-                }
-                world.terms += 1;
-                let replica = &mut world.replicas[number];
-                (replica.term, replica.raised, replica.doing) = (world.terms, None, Doing::Nothing);
-            }
-            Step::Receive(number) => self.receive(world, number),
-            Step::Probe(number) => self.probe(world, number),
-            Step::Act(number) => return self.act(world, number),
-            Step::Read(number) => {
-                self.receive(world, number);
-                let (replica, record) = (world.replicas[number], world.record);
-                let Doing::Checked(process) = replica.doing else { return false };
-                let again = self.decide(world, &replica, &record);
-                let same = replica.observed.is_some_and(|observed| observed.process == process);
-                world.replicas[number].doing = match again {
-                    Some((FenceStep::Admit, next)) if same => Doing::Read(process, next, true),
-                    _ => Doing::Nothing,
-                };
-            }
-            Step::Write(number) => {
-                let Doing::Read(process, next, newest) = world.replicas[number].doing else { return false };
-                if newest {
-                    self.publish(world, number, next);
-                    let at = &mut world.processes[usize::from(process)];
-                    (at.shut, at.admitted) = (false, true);
-                    world.replicas[number].doing = Doing::Written(process);
-                } else {
-                    world.replicas[number].doing = Doing::Nothing;
-                }
-            }
-            Step::Open(number) => self.open(world, number),
-            Step::Close(number) => self.close(world, number),
-            Step::Fail(number) => world.replicas[number].doing = Doing::Nothing,
-        }
-        true
-    }
-
-    fn tick(&self, world: &mut World) {
+    pub(super) fn tick(&self, world: &mut World) {
         for process in &mut world.processes {
             process.quiet = if process.votes() { 0 } else { (process.quiet + 1).min(self.ttl) };
         }
@@ -72,7 +16,7 @@ impl Admission {
         }
     }
 
-    fn next_process(&self, world: &mut World, life: Life) -> bool {
+    pub(super) fn next_process(&self, world: &mut World, life: Life) -> bool {
         let current = usize::from(world.current);
         if current + 1 == self.processes {
             return false;
@@ -84,7 +28,7 @@ impl Admission {
         true
     }
 
-    fn end_cut_off(world: &mut World, at: usize, life: Life) -> bool {
+    pub(super) fn end_cut_off(world: &mut World, at: usize, life: Life) -> bool {
         let process = &mut world.processes[at];
         let cut_off = process.life == Life::CutOff;
         if cut_off {
@@ -93,7 +37,7 @@ impl Admission {
         cut_off
     }
 
-    fn receive(&self, world: &mut World, number: usize) {
+    pub(super) fn receive(&self, world: &mut World, number: usize) {
         let (old, new) = (world.replicas[number].cache, world.record);
         let observed = world.replicas[number].observed.map(|observed| observed.process);
         let begins = |process: &u8| new.restarts_count(&old, *process, world);
@@ -107,7 +51,7 @@ impl Admission {
         }
     }
 
-    fn probe(&self, world: &mut World, number: usize) {
+    pub(super) fn probe(&self, world: &mut World, number: usize) {
         let open = world.processes[usize::from(world.current)].open;
         let replica = &mut world.replicas[number];
         replica.observed = Some(Observed::probed(replica.observed, world.current, open, self.delay));
@@ -119,7 +63,7 @@ impl Admission {
     }
 
     /// Writes the record, if its decision used the newest version.
-    fn publish(&self, world: &mut World, number: usize, next: Published) {
+    pub(super) fn publish(&self, world: &mut World, number: usize, next: Published) {
         world.record = next;
         for replica in &mut world.replicas {
             replica.cache_is_new = false;
@@ -142,7 +86,7 @@ impl Admission {
         }
     }
 
-    fn act(&self, world: &mut World, number: usize) -> bool {
+    pub(super) fn act(&self, world: &mut World, number: usize) -> bool {
         let replica = world.replicas[number];
         let Some(process) = replica.observed.map(|observed| observed.process) else { return false };
         let Some((step, next)) = self.decide(world, &replica, &replica.cache) else { return false };
@@ -197,7 +141,7 @@ impl Admission {
         matches!(again, Some((FenceStep::WriteFenced { close: true, .. }, _)))
     }
 
-    fn open(&self, world: &mut World, number: usize) {
+    pub(super) fn open(&self, world: &mut World, number: usize) {
         let Doing::Written(checked) = world.replicas[number].doing else { return };
         world.replicas[number].doing = Doing::Nothing;
         let process = if self.one_connection { checked } else { world.current };
@@ -219,7 +163,7 @@ impl Admission {
         self.probe(world, number);
     }
 
-    fn close(&self, world: &mut World, number: usize) {
+    pub(super) fn close(&self, world: &mut World, number: usize) {
         let Doing::Closing(process) = world.replicas[number].doing else { return };
         world.replicas[number].doing = Doing::Nothing;
         let term = world.replicas[number].term;

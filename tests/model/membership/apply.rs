@@ -4,7 +4,7 @@ use super::*;
 
 impl Change {
     /// Changes the world, and returns whether the step was possible.
-    pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
+    pub(super) fn execute(&self, world: &mut World, step: Step) -> bool {
         match step {
             Step::Tick => {
                 self.tick(world);

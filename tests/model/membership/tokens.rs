@@ -95,10 +95,6 @@ impl Rules for Tokens {
     type State = World;
     type Step = Step;
 
-    fn starts(&self) -> Vec<World> {
-        vec![World::default()]
-    }
-
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
         let sets = || 1..(1_u8 << self.members);
         let lists = self.lists(world.stage);
@@ -134,29 +130,26 @@ impl Rules for Tokens {
         }
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
+    fn apply(&self, world: &mut World, step: Step) -> bool {
         match step {
             Step::Grant(set) => {
                 let token = Self::highest(world, set) + 1;
-                Self::raise_to(&mut next, set, token);
-                next.falls = token <= world.last;
-                next.last = token;
-                next.grants += 1;
+                Self::raise_to(world, set, token);
+                (world.falls, world.last) = (token <= world.last, token);
+                world.grants += 1;
             }
-            Step::Switch => next.stage = Stage::Joint,
+            Step::Switch => world.stage = Stage::Joint,
             Step::Finish(read, raised) => {
-                if self.raise {
-                    Self::raise_to(&mut next, raised, Self::highest(world, read));
-                }
-                next.stage = Stage::New;
+                let token = if self.raise { Self::highest(world, read) } else { 0 };
+                Self::raise_to(world, raised, token);
+                world.stage = Stage::New;
             }
             Step::Restart(member, set) => {
-                next.counters[member] = Self::highest(world, set);
-                next.restarts += 1;
+                world.counters[member] = Self::highest(world, set);
+                world.restarts += 1;
             }
         }
-        Some(next)
+        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

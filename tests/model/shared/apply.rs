@@ -176,25 +176,4 @@ impl Shared {
             }
         }
     }
-
-    pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
-        match step {
-            Step::Tick => {
-                self.tick(world);
-                true
-            }
-            Step::Observe(operator, at) => self.observe(world, operator, at),
-            Step::Lapse(operator, at) => self.lapse(world, operator, at),
-            Step::Reclaim(operator, at) => self.reclaim(world, operator, at),
-            Step::Acquire(voter, set) => self.acquire(world, voter, set),
-            Step::Renew(voter) => self.renew(world, voter),
-            Step::Release(operator) => Self::release(world, operator),
-            Step::Restart(at) => {
-                world.members[at] = Member { out: self.delay, ..Member::default() };
-                world.restarts += 1;
-                world.restarts <= self.restarts
-            }
-            Step::Lead(operator) => self.lead(world, operator),
-        }
-    }
 }

@@ -47,9 +47,25 @@ impl Rules for Shared {
         steps.extend((0..self.members).map(Step::Restart));
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        self.apply(&mut next, step).then_some(next)
+    fn apply(&self, world: &mut World, step: Step) -> bool {
+        match step {
+            Step::Tick => {
+                self.tick(world);
+                true
+            }
+            Step::Observe(operator, at) => self.observe(world, operator, at),
+            Step::Lapse(operator, at) => self.lapse(world, operator, at),
+            Step::Reclaim(operator, at) => self.reclaim(world, operator, at),
+            Step::Acquire(voter, set) => self.acquire(world, voter, set),
+            Step::Renew(voter) => self.renew(world, voter),
+            Step::Release(operator) => Self::release(world, operator),
+            Step::Restart(at) => {
+                world.members[at] = Member { out: self.delay, ..Member::default() };
+                world.restarts += 1;
+                world.restarts <= self.restarts
+            }
+            Step::Lead(operator) => self.lead(world, operator),
+        }
     }
 
     fn canonical(&self, mut world: World) -> World {

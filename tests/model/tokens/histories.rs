@@ -73,7 +73,7 @@ impl Histories {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct World {
     clock: i64,
     counters: [i64; MEMBERS],
@@ -202,13 +202,9 @@ impl Rules for Histories {
         vec![World {
             clock: NOW,
             counters: [self.start; MEMBERS],
-            out: [false; MEMBERS],
             floor: self.start,
             last: self.start,
-            events: 0,
-            grants: 0,
-            restarts: 0,
-            wrong: None,
+            ..World::default()
         }]
     }
 
@@ -224,29 +220,28 @@ impl Rules for Histories {
         steps.extend([Step::Quiet, Step::Level]);
     }
 
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
+    fn apply(&self, world: &mut World, step: Step) -> bool {
         if world.events == self.events || world.wrong.is_some() {
-            return None;
+            return false;
         }
-        next.events += 1;
-        let happens = match step {
-            Step::Work(who, voters) => self.work(&mut next, who, voters),
+        world.events += 1;
+        match step {
+            Step::Work(who, voters) => self.work(world, who, voters),
             Step::Quiet => {
-                next.clock += DAY;
+                world.clock += DAY;
                 true
             }
             Step::Restart(members) => {
+                let before = world.out;
                 for member in of(members) {
-                    (next.counters[member], next.out[member]) = (if self.snapshots { self.start } else { 0 }, true);
+                    (world.counters[member], world.out[member]) = (if self.snapshots { self.start } else { 0 }, true);
                 }
-                next.restarts += 1;
-                next.out.iter().filter(|out| !**out).count() >= self.alive && next.out != world.out
+                world.restarts += 1;
+                world.out.iter().filter(|out| !**out).count() >= self.alive && world.out != before
             }
-            Step::Admit(who, member, others) => self.admit(&mut next, who, member, others),
-            Step::Level => self.levels && self.who.contains(&Who::Operator) && Self::level(&mut next, token(0)),
-        };
-        happens.then_some(next)
+            Step::Admit(who, member, others) => self.admit(world, who, member, others),
+            Step::Level => self.levels && self.who.contains(&Who::Operator) && Self::level(world, token(0)),
+        }
     }
 
     fn canonical(&self, mut world: World) -> World {
