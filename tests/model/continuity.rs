@@ -11,7 +11,7 @@ mod tests;
 
 use super::check::{Rules, holds, violated};
 use super::core::{granted, rejoin_ticks};
-use super::exclusion::admissions;
+use super::protocol::{Delay, Fence};
 
 const MEMBERS: usize = 3;
 const MAJORITY: usize = 2;
@@ -32,18 +32,15 @@ struct Continuity {
     /// The minimum life of a seal, in ticks.
     least_seal: u8,
     /// Ticks from the first observation of a restarted process to its admission.
-    delay: u8,
+    delay: Delay,
     /// Whether votes count only for the process that was admitted when the round began.
     bound_to_run_id: bool,
     /// Maximum number of members that are out at once.
     most_out: usize,
-    /// Whether a process is admitted, by ticks since the first observation.
-    admits: Vec<bool>,
 }
 
 impl Continuity {
     fn new() -> Self {
-        let delay = rejoin_ticks(3);
         Self {
             ttl: 3,
             last_set: Some(1),
@@ -51,10 +48,9 @@ impl Continuity {
             window: 1,
             seal: true,
             least_seal: 2,
-            delay,
+            delay: Delay::new(rejoin_ticks(3)),
             bound_to_run_id: true,
             most_out: 0,
-            admits: admissions(delay),
         }
     }
 
@@ -62,11 +58,7 @@ impl Continuity {
     ///
     /// Nothing is left between two ticks, so there are fewer states.
     fn short() -> Self {
-        Self { ttl: 2, window: 0, least_seal: 1, ..Self::new().with_delay(rejoin_ticks(2)) }
-    }
-
-    fn with_delay(self, delay: u8) -> Self {
-        Self { delay, admits: admissions(delay), ..self }
+        Self { ttl: 2, window: 0, least_seal: 1, delay: Delay::new(rejoin_ticks(2)), ..Self::new() }
     }
 }
 
@@ -91,10 +83,7 @@ enum Answer {
 struct Member {
     key: Key,
     ttl: u8,
-    /// 0: admitted. 1: restarted and not observed.
-    ///
-    /// More: observed, the number of ticks ago plus 2.
-    fence: u8,
+    fence: Fence,
     /// Whether the attempt's request was executed.
     set: bool,
     /// A repair in progress: ticks until its last moment, and until the expiry that it sets.
@@ -140,27 +129,32 @@ struct World {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Tick,
-    Set(usize),
     Grant,
     Publish,
     Begin,
-    Extend(usize),
-    LateExtend(usize),
     Renew,
     Refused,
     GiveUp,
-    Repair(usize),
-    LateRepair(usize),
     End,
-    Seal(usize),
     Sealed,
     Gone,
     RunOut,
     NextLeader,
-    Delete(usize),
-    Restart(usize),
-    Observe(usize),
-    Admit(usize),
+    Member(usize, MemberStep),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MemberStep {
+    Set,
+    Extend,
+    LateExtend,
+    Repair,
+    LateRepair,
+    Seal,
+    Delete,
+    Restart,
+    Observe,
+    Admit,
 }
 
 impl Rules for Continuity {
@@ -175,16 +169,9 @@ impl Rules for Continuity {
     fn steps(&self, _: &World, steps: &mut Vec<Step>) {
         steps.extend([Step::Tick, Step::Grant, Step::Publish, Step::Begin, Step::Renew, Step::Refused, Step::GiveUp]);
         steps.extend([Step::End, Step::Sealed, Step::Gone, Step::RunOut, Step::NextLeader]);
-        for at in 0..MEMBERS {
-            steps.extend([
-                Step::Set(at),
-                Step::Extend(at),
-                Step::LateExtend(at),
-                Step::Repair(at),
-                Step::LateRepair(at),
-            ]);
-            steps.extend([Step::Seal(at), Step::Delete(at), Step::Restart(at), Step::Observe(at), Step::Admit(at)]);
-        }
+        use MemberStep::{Admit, Delete, Extend, LateExtend, LateRepair, Observe, Repair, Restart, Seal, Set};
+        let of_member = [Set, Extend, LateExtend, Repair, LateRepair, Seal, Delete, Restart, Observe, Admit];
+        steps.extend((0..MEMBERS).flat_map(|at| of_member.map(|step| Step::Member(at, step))));
     }
 
     fn apply(&self, world: &mut World, step: Step) -> bool {
@@ -202,7 +189,7 @@ impl Rules for Continuity {
             Step::Publish if world.is_granted && world.status == Status::Nothing => world.status = Status::Held,
             Step::Begin if world.is_granted && world.round.is_none() => {
                 world.round = Some(0);
-                world.members.iter_mut().for_each(|member| member.other = member.fence > 0);
+                world.members.iter_mut().for_each(|member| member.other = member.fence != Fence::Admitted);
             }
             Step::Renew => return self.renew(world),
             Step::Refused => {
@@ -232,7 +219,8 @@ impl Rules for Continuity {
                 world.status = Status::Ending;
                 Self::ask_again(world);
             }
-            step => return self.member_step(world, step),
+            Step::Member(at, step) => return self.member_step(world, at, step),
+            _ => return false,
         }
         true
     }
@@ -259,7 +247,7 @@ impl Rules for Continuity {
     fn show(&self, world: &World) -> String {
         let member = |member: &Member| {
             let repair = member.repair.map(|(last, end)| format!(" repair {last}/{end}")).unwrap_or_default();
-            format!("{:?} {} fence {}{repair}", member.key, member.ttl, member.fence)
+            format!("{:?} {} {:?}{repair}", member.key, member.ttl, member.fence)
         };
         let members = world.members.iter().map(member).collect::<Vec<_>>().join(", ");
         format!("[{members}] age {} {:?} belief {}", world.age, world.status, world.belief)

@@ -16,11 +16,17 @@ use redlock_operator::redlock::{
 use redlock_operator::time::{Boottime, Monotonic};
 
 const NO_DRIFT: Drift = Drift { ppm: 0, floor: Duration::ZERO };
-/// A time long after boot.
-const START: u64 = 1_000;
+/// A time long after boot, in ticks.
+const START: u64 = 10_000;
+pub(crate) const NOW: Monotonic = Monotonic::new(Duration::from_secs(START));
 
 pub(crate) fn ticks(number: u8) -> Duration {
     Duration::from_secs(u64::from(number))
+}
+
+/// The time this number of ticks before [`NOW`].
+pub(crate) fn ago(number: u8) -> Monotonic {
+    NOW.saturating_sub(ticks(number))
 }
 
 fn at(tick: u64) -> Boottime {
@@ -51,27 +57,33 @@ pub(crate) fn rejoin_ticks(max_ttl: u8) -> u8 {
 
 /// Whether `fence::decide` admits a closed process with a dead predecessor.
 ///
-/// The first observation was `seen_for` ticks ago.
-pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
+/// The first observation was `age` ticks ago.
+pub(crate) fn admits(age: u8, delay: u8) -> bool {
     let run_id = RunId::from("new");
-    let now = Monotonic::new(Duration::from_secs(START));
-    let first_observed = Monotonic::new(Duration::from_secs(START - u64::from(seen_for)));
     let record = Record {
         state: State::Fenced,
         reason: Some(Reason::Restarted),
         run_id: Some(run_id.clone()),
         ..Record::default()
     };
-    let step = decide(&FenceInput {
-        now,
-        record: &record,
-        reach: &Reach::Answering(ObservedProcess {
-            run_id,
-            first_observed,
-            users: Users::Closed,
-            closed_since: Some(first_observed),
-        }),
-        predecessor: &Verdict::None,
+    let first_observed = ago(age);
+    let closed_since = Some(first_observed);
+    let reach = Reach::Answering(ObservedProcess { run_id, first_observed, users: Users::Closed, closed_since });
+    decide(&fence_input(&record, &reach, &Verdict::None, delay)) == FenceStep::Admit
+}
+
+/// The input of `fence::decide` on a process with the leader's epoch and without a fault of its own.
+pub(crate) fn fence_input<'a>(
+    record: &'a Record,
+    reach: &'a Reach,
+    predecessor: &'a Verdict,
+    delay: u8,
+) -> FenceInput<'a> {
+    FenceInput {
+        now: NOW,
+        record,
+        reach,
+        predecessor,
         rejoin_delay: ticks(delay),
         fenced_since: None,
         epoch_raised: true,
@@ -81,8 +93,7 @@ pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
         process: None,
         forgot: false,
         unfit: false,
-    });
-    step == FenceStep::Admit
+    }
 }
 
 /// A member that is only an entry of a list.

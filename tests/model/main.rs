@@ -8,13 +8,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, clippy::too_many_lines)]
 
 mod admission;
+mod change;
 mod check;
 mod clock;
 mod continuity;
 mod core;
 mod deletion;
-mod exclusion;
 mod membership;
+mod protocol;
+mod sets;
 mod settings;
 mod shared;
 mod tokens;

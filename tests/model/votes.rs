@@ -5,29 +5,18 @@
 //! A late request is a delayed step, and a lost one never happens. An answer can be used at any later moment or never.
 //! The remaining effects of a duplicate or late request are steps of their own, without a count.
 
-use std::fmt::Write;
+use super::check::{holds, large, violated};
+use super::core::{Majorities, Yes, rejoin_ticks};
+use super::protocol::{self, Base, CLIENTS, Delay, Fence, NOBODY, Phase, Protocol, Step, number};
 
-use super::check::{Rules, holds, large, violated};
-use super::core::{Majorities, Yes, granted, rejoin_ticks, renewed};
-use super::exclusion::{self, ADMITTED, NOBODY, OBSERVED, Phase, UNSEEN, admissions, number, show_member, show_valid};
-
-mod apply;
 mod tests;
-
-const MOST: usize = 5;
 
 /// The rules, each with its switch.
 #[derive(Clone)]
 struct Votes {
-    members: usize,
-    /// Time to live, in ticks.
-    ttl: u8,
-    /// A second time to live that some extensions use.
-    short_ttl: Option<u8>,
+    base: Base,
     /// Whether a restarted member is closed until the operator opens it.
     fence: bool,
-    /// Ticks from the first observation to the admission.
-    delay: u8,
     /// Whether ages begin at the first observation of the process, instead of at its own start.
     first_sight: bool,
     /// Whether members are external masters, which the operator cannot close.
@@ -38,10 +27,6 @@ struct Votes {
     repair_uncounted: bool,
     /// Whether a repair sets only missing keys.
     repair_nx: bool,
-    /// Whether an extension never shortens.
-    extend_gt: bool,
-    /// Whether an extension counts only within the old validity.
-    continuity: bool,
     /// Whether every attempt has a value of its own.
     fresh_value: bool,
     /// Whether frozen members execute abandoned requests.
@@ -58,25 +43,19 @@ struct Votes {
     /// That gives more states, and the same verdict.
     track: bool,
     majorities: Majorities,
-    /// Whether a process is admitted, by ticks since the first observation.
-    admits: Vec<bool>,
 }
 
 impl Votes {
-    fn new(members: usize, ttl: u8) -> Self {
-        let rules = Self {
-            members,
-            ttl,
-            short_ttl: None,
+    fn new(base: Base) -> Self {
+        let members = base.members;
+        Self {
+            base,
             fence: true,
-            delay: 0,
             first_sight: true,
             external: false,
             bound_to_run_id: true,
             repair_uncounted: true,
             repair_nx: true,
-            extend_gt: true,
-            continuity: true,
             fresh_value: true,
             ghosts: false,
             clock_steps: false,
@@ -84,13 +63,35 @@ impl Votes {
             most_out: members,
             track: false,
             majorities: Majorities::new(members),
-            admits: Vec::new(),
-        };
-        rules.with_delay(rejoin_ticks(ttl))
+        }
     }
 
-    fn with_delay(self, delay: u8) -> Self {
-        Self { delay, admits: admissions(delay), ..self }
+    fn serves(&self, member: &Member) -> bool {
+        member.fence == Fence::Admitted || self.external
+    }
+
+    /// Whether this member can be out, or have a stepped clock, in addition to the others.
+    fn one_more_out(&self, world: &World, at: usize) -> bool {
+        let is_out = |member: &Member| member.fence != Fence::Admitted || member.extra.stepped;
+        let others = world.members[..self.base.members].iter().enumerate().filter(|(other, _)| *other != at);
+        others.filter(|(_, member)| is_out(member)).count() < self.most_out
+    }
+
+    fn can_jump(&self, world: &World, at: usize) -> bool {
+        let member = &world.members[at];
+        let is_steady = member.fence == Fence::Admitted && !member.extra.stepped;
+        is_steady && member.owner != NOBODY && self.one_more_out(world, at)
+    }
+
+    /// Sets the key without a count: a free one, or with `replace` any other.
+    fn set_again(&self, world: &mut World, client: usize, at: usize, ttl: u8, replace: bool) -> bool {
+        let member = &mut world.members[at];
+        let can_set = member.owner == NOBODY || (replace && member.owner != number(client));
+        let is_set = can_set && self.serves(member);
+        if is_set {
+            member.set(client, ttl);
+        }
+        is_set
     }
 }
 
@@ -98,16 +99,9 @@ impl Votes {
 const GHOST: u8 = 3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Member {
-    /// [`NOBODY`], a client's number plus one, or [`GHOST`].
-    owner: u8,
-    ttl: u8,
-    /// [`ADMITTED`], [`UNSEEN`], or [`OBSERVED`] and more.
-    fence: u8,
+struct MemberExtra {
     /// Whether its clock was stepped without notice.
     stepped: bool,
-    /// Its votes in the current round of each client.
-    votes: [Yes; 2],
     /// Whether the process is not the one in the electorate of the client's round.
     other: [bool; 2],
     /// Whether it restarted at some time.
@@ -117,171 +111,204 @@ struct Member {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Client {
-    phase: Phase,
-    /// Ticks since the current round began.
-    elapsed: u8,
-    /// Ticks of validity left.
-    valid: u8,
-    /// Whether the current extension uses the short time to live.
-    short: bool,
-    /// Whether another client was granted the lock while this one had it.
-    superseded: bool,
+struct ClientExtra {
     /// Whether an attempt with this value was released before.
     released_before: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct World {
-    members: [Member; MOST],
-    clients: [Client; 2],
+struct WorldExtra {
     /// Whether a lock was granted with the vote of a member that had forgotten.
     forgetful_grant: bool,
 }
 
+type Member = protocol::Member<MemberExtra>;
+type World = protocol::World<MemberExtra, ClientExtra, WorldExtra>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Tick,
-    Acquire(usize),
-    Set(usize, usize),
-    Grant(usize),
-    GiveUp(usize),
-    Extend(usize, bool),
-    Extended(usize, usize),
+enum Extra {
     LateExtended(usize, usize),
     LateSet(usize, usize),
     Repaired(usize, usize, u8),
-    Renew(usize),
-    ExtendFails(usize),
     LateRelease(usize, usize),
     GhostSet(usize),
     GhostGone(usize),
-    Restart(usize),
     UptimeLies(usize),
-    Observe(usize),
-    Admit(usize),
     ClockJump(usize),
     JumpNoticed(usize),
 }
 
-impl Rules for Votes {
-    type State = World;
-    type Step = Step;
+impl Protocol for Votes {
+    type Member = MemberExtra;
+    type Client = ClientExtra;
+    type World = WorldExtra;
+    type Step = Extra;
 
-    fn steps(&self, world: &World, steps: &mut Vec<Step>) {
-        steps.push(Step::Tick);
-        for (client, now) in world.clients.iter().enumerate() {
-            match now.phase {
-                Phase::Idle => steps.push(Step::Acquire(client)),
-                Phase::Acquiring => steps.extend([Step::Grant(client), Step::GiveUp(client)]),
-                Phase::Held => {
-                    steps.extend([Step::Extend(client, false), Step::Extend(client, true), Step::GiveUp(client)])
-                }
-                Phase::Extending => steps.extend([Step::Renew(client), Step::ExtendFails(client)]),
-            }
-            for member in 0..self.members {
-                match now.phase {
-                    Phase::Idle => {}
-                    Phase::Acquiring => steps.push(Step::Set(client, member)),
-                    Phase::Held | Phase::Extending => {
-                        steps.extend([Step::LateSet(client, member), Step::LateExtended(client, member)]);
-                        steps.extend((1..=now.valid).map(|left| Step::Repaired(client, member, left)));
-                        if now.phase == Phase::Extending {
-                            steps.push(Step::Extended(client, member));
-                        }
-                    }
-                }
-                if now.released_before {
-                    steps.push(Step::LateRelease(client, member));
-                }
-            }
-        }
-        for member in 0..self.members {
-            steps.extend([Step::Restart(member), Step::Observe(member), Step::Admit(member)]);
-            if self.ghosts {
-                steps.extend([Step::GhostSet(member), Step::GhostGone(member)]);
-            }
-            if !self.first_sight {
-                steps.push(Step::UptimeLies(member));
-            }
-            if self.clock_steps {
-                steps.extend([Step::ClockJump(member), Step::JumpNoticed(member)]);
-            }
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    fn executes(&self, world: &World, client: usize, at: usize) -> bool {
+        self.serves(&world.members[at]) && world.members[at].votes[client] == Yes::None
+    }
+
+    /// A yes, unless the member's own time reveals a step.
+    fn vote(&self, world: &World, client: usize, at: usize) -> Yes {
+        match world.members[at].extra {
+            MemberExtra { stepped: true, .. } if self.clock_watch => Yes::None,
+            MemberExtra { other, .. } if other[client] => Yes::Other,
+            _ => Yes::Admitted,
         }
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
-        self.execute(world, step)
+    fn won(&self, world: &World, client: usize) -> bool {
+        self.majorities.won(world.members[..self.base.members].iter().map(|member| match member.votes[client] {
+            Yes::Other if !self.bound_to_run_id => Yes::Admitted,
+            vote => vote,
+        }))
     }
 
-    fn canonical(&self, world: World) -> World {
-        let sorted = |mut world: World| {
-            world.members[..self.members].sort_unstable();
-            world
-        };
-        let mut swapped = world;
-        swapped.clients.swap(0, 1);
-        for member in &mut swapped.members[..self.members] {
-            member.owner = match member.owner {
-                1 => 2,
-                2 => 1,
-                owner => owner,
-            };
-            member.votes.swap(0, 1);
-            member.other.swap(0, 1);
+    fn set_round(&self, world: &mut World, client: usize) {
+        let in_round = world.clients[client].is_in_round();
+        for member in &mut world.members {
+            member.extra.other[client] = in_round && member.fence != Fence::Admitted;
         }
-        sorted(world).min(sorted(swapped))
     }
 
-    fn violation(&self, world: &World) -> Option<&'static str> {
-        exclusion::violation(world.clients.map(|client| (client.valid, client.superseded)))
+    /// An extension that fails ends the hold only after its validity.
+    fn give_up(&self, world: &mut World, client: usize) {
+        if world.clients[client].phase == Phase::Extending && world.clients[client].valid > 0 {
+            self.enter(world, client, Phase::Held);
+        } else {
+            self.over(world, client);
+        }
+    }
+
+    /// Deletes the key now, unless a request is left that deletes it later.
+    fn release(&self, member: &mut Member) {
+        match (self.fresh_value, self.ghosts) {
+            (false, _) => {}
+            (true, true) => member.owner = GHOST,
+            (true, false) => member.delete(),
+        }
+    }
+
+    fn released(&self, _: ClientExtra) -> ClientExtra {
+        ClientExtra { released_before: !self.fresh_value }
+    }
+
+    fn swap_clients(&self, member: &mut MemberExtra) {
+        member.other.swap(0, 1);
     }
 
     fn goal(&self, world: &World) -> bool {
-        world.clients.iter().any(|client| client.valid > 0) && (world.forgetful_grant || !self.track)
+        world.clients.iter().any(|client| client.valid > 0) && (world.extra.forgetful_grant || !self.track)
     }
 
-    fn describe(&self, step: Step) -> String {
-        let name = |client: usize| ["A", "B"][client];
-        match step {
-            Step::Tick => "a tick passes".into(),
-            Step::Acquire(c) => format!("{} starts to acquire", name(c)),
-            Step::Set(c, m) => format!("m{} sets {}'s key: yes", m + 1, name(c)),
-            Step::Grant(c) => format!("{} has a majority: granted", name(c)),
-            Step::GiveUp(c) => format!("{} gives up or releases", name(c)),
-            Step::Extend(c, short) => format!("{} starts to extend{}", name(c), if short { ", shorter" } else { "" }),
-            Step::Extended(c, m) => format!("m{} extends {}'s key: yes", m + 1, name(c)),
-            Step::LateExtended(c, m) => format!("m{} executes a late extension of {} (not counted)", m + 1, name(c)),
-            Step::LateSet(c, m) => format!("m{} executes a late or duplicated SET of {} (not counted)", m + 1, name(c)),
-            Step::Repaired(c, m, left) if self.repair_uncounted => {
-                format!("m{} is repaired for {}, {left} left (not counted)", m + 1, name(c))
+    fn restart(&self, world: &mut World, at: usize) -> bool {
+        let is_possible = world.members[at].fence != Fence::Restarted && self.one_more_out(world, at);
+        if is_possible {
+            let in_round = world.clients.map(|client| client.is_in_round());
+            let member = &mut world.members[at];
+            member.delete();
+            member.fence = if self.fence { Fence::Restarted } else { Fence::Admitted };
+            // Without a fence the new process counts as the admitted one, because the difference is unknown.
+            let other = in_round.map(|in_round| in_round && self.fence);
+            member.extra = MemberExtra { stepped: false, other, forgot: self.track };
+        }
+        is_possible
+    }
+
+    fn after_step(&self, before: &World, world: &mut World, step: Step<Extra>) {
+        if let Step::Grant(client) = step {
+            let is_forgetful = |member: &Member| member.extra.forgot && member.votes[client] != Yes::None;
+            world.extra.forgetful_grant |= before.members.iter().any(is_forgetful);
+        }
+    }
+
+    fn extra_steps(&self, world: &World) -> Vec<Extra> {
+        let mut steps = Vec::new();
+        for (client, now) in world.clients.iter().enumerate() {
+            for member in 0..self.base.members {
+                if matches!(now.phase, Phase::Held | Phase::Extending) {
+                    steps.extend([Extra::LateSet(client, member), Extra::LateExtended(client, member)]);
+                    steps.extend((1..=now.valid).map(|left| Extra::Repaired(client, member, left)));
+                }
+                if now.extra.released_before {
+                    steps.push(Extra::LateRelease(client, member));
+                }
             }
-            Step::Repaired(c, m, left) => format!("m{} is repaired for {}, {left} left, COUNTED", m + 1, name(c)),
-            Step::Renew(c) => format!("{}'s extension has a majority", name(c)),
-            Step::ExtendFails(c) => format!("{}'s extension fails", name(c)),
-            Step::LateRelease(c, m) => format!("m{} executes the release of an earlier attempt of {}", m + 1, name(c)),
-            Step::GhostSet(m) => format!("m{}, frozen before, executes an abandoned SET", m + 1),
-            Step::GhostGone(m) => format!("m{} executes the release of an abandoned SET", m + 1),
-            Step::Restart(m) => format!("m{} restarts and has forgotten everything", m + 1),
-            Step::UptimeLies(m) => format!("m{}'s wall clock steps ahead: its uptime looks long", m + 1),
-            Step::Observe(m) => format!("the operator observes m{}'s new process", m + 1),
-            Step::Admit(m) => format!("m{} is admitted", m + 1),
-            Step::ClockJump(m) => format!("m{}'s wall clock steps ahead: its key expires", m + 1),
-            Step::JumpNoticed(m) => format!("the operator notices m{}'s step and fences it", m + 1),
         }
+        for member in 0..self.base.members {
+            if self.ghosts {
+                steps.extend([Extra::GhostSet(member), Extra::GhostGone(member)]);
+            }
+            if !self.first_sight {
+                steps.push(Extra::UptimeLies(member));
+            }
+            if self.clock_steps {
+                steps.extend([Extra::ClockJump(member), Extra::JumpNoticed(member)]);
+            }
+        }
+        steps
     }
 
-    fn show(&self, world: &World) -> String {
-        let mut text = String::from("[");
-        for member in &world.members[..self.members] {
-            let space = if text.len() > 1 { " " } else { "" };
-            write!(text, "{space}{}", show_member(member.owner, member.ttl, member.fence)).unwrap();
+    fn apply_extra(&self, world: &mut World, step: Extra) -> bool {
+        let members = world.members;
+        let is_ours = |client, at: usize| members[at].owner == number(client) && self.serves(&members[at]);
+        match step {
+            Extra::LateSet(client, at) => return self.set_again(world, client, at, self.base.ttl, false),
+            Extra::LateExtended(client, at) if is_ours(client, at) => {
+                world.members[at].ttl = self.ttl(&world.clients[client], &members[at]);
+            }
+            Extra::LateRelease(client, at) if is_ours(client, at) => world.members[at].delete(),
+            Extra::Repaired(client, at, left) => {
+                let is_set = self.set_again(world, client, at, left, !self.repair_nx);
+                if is_set && !self.repair_uncounted && world.clients[client].phase == Phase::Extending {
+                    world.members[at].votes[client] = self.vote(world, client, at);
+                }
+                return is_set;
+            }
+            Extra::GhostSet(at) if members[at].owner == NOBODY && self.serves(&members[at]) => {
+                (world.members[at].owner, world.members[at].ttl) = (GHOST, self.base.ttl);
+            }
+            Extra::GhostGone(at) if members[at].owner == GHOST => world.members[at].delete(),
+            Extra::UptimeLies(at) if matches!(members[at].fence, Fence::Observed(_)) => {
+                world.members[at].fence = Fence::Observed(self.base.delay.ticks);
+            }
+            Extra::ClockJump(at) if self.can_jump(world, at) => {
+                world.members[at].delete();
+                world.members[at].extra.stepped = true;
+            }
+            Extra::JumpNoticed(at) if members[at].extra.stepped => {
+                world.members[at].delete();
+                (world.members[at].fence, world.members[at].extra.stepped) = (Fence::Observed(0), false);
+            }
+            _ => return false,
         }
-        text.push(']');
-        for (name, client) in ["A", "B"].iter().zip(&world.clients).filter(|(_, client)| client.phase != Phase::Idle) {
-            let valid = show_valid(client.valid);
-            write!(text, " {name} {:?}{valid}", client.phase).unwrap();
+        true
+    }
+
+    fn describe_extra(&self, step: Extra) -> String {
+        match step {
+            Extra::LateExtended(c, m) => {
+                format!("m{} executes a late extension of {} (not counted)", m + 1, CLIENTS[c])
+            }
+            Extra::LateSet(c, m) => {
+                format!("m{} executes a late or duplicated SET of {} (not counted)", m + 1, CLIENTS[c])
+            }
+            Extra::Repaired(c, m, left) => {
+                let counted = if self.repair_uncounted { "not counted" } else { "counted" };
+                format!("m{} is repaired for {}, {left} left ({counted})", m + 1, CLIENTS[c])
+            }
+            Extra::LateRelease(c, m) => {
+                format!("m{} executes the release of an earlier attempt of {}", m + 1, CLIENTS[c])
+            }
+            Extra::GhostSet(m) => format!("m{}, frozen before, executes an abandoned SET", m + 1),
+            Extra::GhostGone(m) => format!("m{} executes the release of an abandoned SET", m + 1),
+            Extra::UptimeLies(m) => format!("m{}'s wall clock steps ahead: its uptime looks long", m + 1),
+            Extra::ClockJump(m) => format!("m{}'s wall clock steps ahead: its key expires", m + 1),
+            Extra::JumpNoticed(m) => format!("the operator notices m{}'s step and fences it", m + 1),
         }
-        text
     }
 }

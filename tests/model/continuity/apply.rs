@@ -45,9 +45,7 @@ impl Continuity {
                 // Without a last moment the repair sets the key with its whole time to live.
                 member.repair = member.repair.map(|_| (self.ttl, self.ttl));
             }
-            if member.fence >= 2 {
-                member.fence = (member.fence + 1).min(2 + self.delay);
-            }
+            member.fence.tick(&self.delay);
         }
         world.age = (world.age + 1).min(self.ttl);
         world.belief = world.belief.saturating_sub(1);
@@ -86,27 +84,14 @@ impl Continuity {
         true
     }
 
-    pub(super) fn member_step(&self, world: &mut World, step: Step) -> bool {
-        let out = Self::count(&world.members, |member| member.fence > 0);
+    pub(super) fn member_step(&self, world: &mut World, at: usize, step: MemberStep) -> bool {
+        let out = Self::count(&world.members, |member| member.fence != Fence::Admitted);
         let (age, status, granted) = (world.age, world.status, world.is_granted);
         let in_round = world.round.is_some();
-        let (Step::Set(at)
-        | Step::Extend(at)
-        | Step::LateExtend(at)
-        | Step::Repair(at)
-        | Step::LateRepair(at)
-        | Step::Seal(at)
-        | Step::Delete(at)
-        | Step::Restart(at)
-        | Step::Observe(at)
-        | Step::Admit(at)) = step
-        else {
-            return false;
-        };
         let member = &mut world.members[at];
-        let serves = member.fence == 0;
+        let serves = member.fence == Fence::Admitted;
         match step {
-            Step::Set(_) if serves && !member.set && member.key == Key::Missing => {
+            MemberStep::Set if serves && !member.set && member.key == Key::Missing => {
                 if self.last_set.is_some_and(|last| age >= last) {
                     return false;
                 }
@@ -115,7 +100,7 @@ impl Continuity {
                     self.vote(member, Answer::Yes);
                 }
             }
-            Step::Extend(_) if serves && granted && in_round && member.vote == Answer::None => match member.key {
+            MemberStep::Extend if serves && granted && in_round && member.vote == Answer::None => match member.key {
                 Key::Held => {
                     member.ttl = member.ttl.max(self.ttl);
                     self.vote(member, Answer::Yes);
@@ -123,15 +108,15 @@ impl Continuity {
                 Key::Missing => self.vote(member, Answer::Missing),
                 Key::Sealed => self.vote(member, Answer::Another),
             },
-            Step::LateExtend(_) if serves && granted && member.key == Key::Held => member.ttl = self.ttl,
-            Step::Repair(_) | Step::LateRepair(_) if serves && member.key == Key::Missing => {
+            MemberStep::LateExtend if serves && granted && member.key == Key::Held => member.ttl = self.ttl,
+            MemberStep::Repair | MemberStep::LateRepair if serves && member.key == Key::Missing => {
                 let Some((_, end)) = member.repair else { return false };
                 (member.key, member.ttl) = (Key::Held, end);
-                if step == Step::Repair(at) {
+                if step == MemberStep::Repair {
                     member.repair = None;
                 }
             }
-            Step::Seal(_) if serves && status == Status::Ending && member.last_answer == Answer::None => {
+            MemberStep::Seal if serves && status == Status::Ending && member.last_answer == Answer::None => {
                 member.last_answer = Answer::Missing;
                 if member.key != Key::Missing {
                     if self.seal {
@@ -141,14 +126,14 @@ impl Continuity {
                     world.sealed = world.sealed.max(member.ttl);
                 }
             }
-            Step::Delete(_) if serves && status == Status::Over && member.key == Key::Held => {
+            MemberStep::Delete if serves && status == Status::Over && member.key == Key::Held => {
                 (member.key, member.ttl) = (Key::Missing, 0);
             }
-            Step::Restart(_) if member.fence != 1 && (out < self.most_out || member.fence > 0) => {
-                (member.key, member.ttl, member.fence, member.other) = (Key::Missing, 0, 1, in_round);
+            MemberStep::Restart if member.fence != Fence::Restarted && (out < self.most_out || !serves) => {
+                (member.key, member.ttl, member.fence, member.other) = (Key::Missing, 0, Fence::Restarted, in_round);
             }
-            Step::Observe(_) if member.fence == 1 => member.fence = 2,
-            Step::Admit(_) if member.fence >= 2 && self.admits[usize::from(member.fence - 2)] => member.fence = 0,
+            MemberStep::Observe => return member.fence.observe(),
+            MemberStep::Admit => return member.fence.admit(&self.delay),
             _ => return false,
         }
         true

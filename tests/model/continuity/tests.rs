@@ -44,7 +44,6 @@ fn with_a_seal_that_ends_before_the_answers_are_counted() {
 
 #[test]
 fn with_a_shorter_fence() {
-    let rules = Continuity { most_out: 1, ..Continuity::short() };
-    let shorter = rules.delay - 1;
-    violated("a restarted member is admitted a tick too early", rules.with_delay(shorter));
+    let rules = Continuity { most_out: 1, delay: Delay::new(rejoin_ticks(2) - 1), ..Continuity::short() };
+    violated("a restarted member is admitted a tick too early", rules);
 }

@@ -5,10 +5,9 @@
 
 use std::fmt::Write;
 
-use redlock_operator::quorum::model::lists::{majority, meets_every_majority};
-
-use super::{Stage, name};
+use crate::change::{self, Stage, majority, meets_every_majority};
 use crate::check::{Rules, holds, violated};
+use crate::sets::{Set, has, members_of, named, sets};
 
 const MOST: usize = 5;
 
@@ -37,9 +36,6 @@ struct World {
     restarts: u8,
 }
 
-/// Sets of members, one bit each.
-type Set = u8;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Grant(Set),
@@ -51,11 +47,7 @@ enum Step {
 }
 
 fn size(list: &[usize], set: Set) -> usize {
-    list.iter().filter(|member| set & (1 << **member) != 0).count()
-}
-
-fn names(list: &[usize]) -> Vec<String> {
-    list.iter().map(|member| name(*member)).collect()
+    list.iter().filter(|member| has(set, **member)).count()
 }
 
 impl Tokens {
@@ -63,7 +55,7 @@ impl Tokens {
         Self {
             old: old.to_vec(),
             new: new.to_vec(),
-            members: old.iter().chain(new).max().unwrap() + 1,
+            members: change::size(old, new),
             raise: true,
             too_few: 0,
             new_list: false,
@@ -81,11 +73,11 @@ impl Tokens {
     }
 
     fn highest(world: &World, set: Set) -> u8 {
-        (0..MOST).filter(|member| set & (1 << member) != 0).map(|member| world.counters[member]).max().unwrap_or(0)
+        members_of(set).map(|member| world.counters[member]).max().unwrap_or(0)
     }
 
     fn raise_to(world: &mut World, set: Set, token: u8) {
-        for member in (0..MOST).filter(|member| set & (1 << member) != 0) {
+        for member in members_of(set) {
             world.counters[member] = world.counters[member].max(token);
         }
     }
@@ -96,20 +88,19 @@ impl Rules for Tokens {
     type Step = Step;
 
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
-        let sets = || 1..(1_u8 << self.members);
+        let sets = || sets(self.members).skip(1);
         let lists = self.lists(world.stage);
-        let wins = |set: &Set| lists.iter().all(|list| size(list, *set) >= majority(&names(list)));
+        let wins = |set: &Set| lists.iter().all(|list| size(list, *set) >= majority(list));
         if world.grants < self.grants {
             steps.extend(sets().filter(wins).map(Step::Grant));
         }
         match world.stage {
             Stage::Old => steps.push(Step::Switch),
             Stage::Joint => {
-                let needed = meets_every_majority(&names(&self.old)) - self.too_few;
+                let needed = meets_every_majority(&self.old) - self.too_few;
                 let read = sets()
                     .filter(|set| size(&self.old, *set) == needed && size(&self.old, !*set) == self.old.len() - needed);
-                let raised: Vec<Set> =
-                    sets().filter(|set| size(&self.new, *set) >= majority(&names(&self.new))).collect();
+                let raised: Vec<Set> = sets().filter(|set| size(&self.new, *set) >= majority(&self.new)).collect();
                 for read in read {
                     steps.extend(raised.iter().map(|raised| Step::Finish(read, *raised)));
                 }
@@ -123,8 +114,8 @@ impl Rules for Tokens {
                 Stage::New => &self.new,
             };
             for member in 0..self.members {
-                let needed = meets_every_majority(&names(list));
-                let suffice = |set: &Set| set & (1 << member) == 0 && size(list, *set) >= needed;
+                let needed = meets_every_majority(list);
+                let suffice = |set: &Set| !has(*set, member) && size(list, *set) >= needed;
                 steps.extend(sets().filter(suffice).map(|set| Step::Restart(member, set)));
             }
         }
@@ -161,18 +152,13 @@ impl Rules for Tokens {
     }
 
     fn describe(&self, step: Step) -> String {
-        let listed = |set: Set| {
-            let named =
-                (0..self.members).filter(|member| set & (1 << member) != 0).map(|member| (member + 1).to_string());
-            format!("{{{}}}", named.collect::<Vec<_>>().join(", "))
-        };
         match step {
-            Step::Grant(set) => format!("granted by {}", listed(set)),
+            Step::Grant(set) => format!("granted by {}", named(set)),
             Step::Switch => "both lists count".into(),
             Step::Finish(read, raised) => {
-                format!("the end: counters of {} read, those of {} raised", listed(read), listed(raised))
+                format!("the end: counters of {} read, those of {} raised", named(read), named(raised))
             }
-            Step::Restart(member, set) => format!("m{} restarts, with the counters of {}", member + 1, listed(set)),
+            Step::Restart(member, set) => format!("m{} restarts, with the counters of {}", member + 1, named(set)),
         }
     }
 

@@ -2,18 +2,22 @@
 
 use super::*;
 
+fn base() -> Base {
+    Base::new(3, 2)
+}
+
 fn three() -> Votes {
-    Votes::new(3, 2)
+    Votes::new(base())
 }
 
 #[test]
 fn with_all_rules_no_two_clients_hold_the_lock() {
     holds("exclusion, 3 members, ttl 2", three());
-    holds("exclusion, 1 member, ttl 4", Votes::new(1, 4));
+    holds("exclusion, 1 member, ttl 4", Votes::new(Base::new(1, 4)));
     if large() {
-        holds("exclusion, 3 members, ttl 3", Votes::new(3, 3));
-        holds("exclusion, 3 members, ttl 4", Votes::new(3, 4));
-        holds("exclusion, 5 members, ttl 2", Votes::new(5, 2));
+        holds("exclusion, 3 members, ttl 3", Votes::new(Base::new(3, 3)));
+        holds("exclusion, 3 members, ttl 4", Votes::new(Base::new(3, 4)));
+        holds("exclusion, 5 members, ttl 2", Votes::new(Base::new(5, 2)));
     }
 }
 
@@ -26,15 +30,15 @@ fn a_member_that_forgot_votes_again() {
 fn abandoned_requests_do_no_harm() {
     holds("exclusion, 3 members, ttl 2, abandoned requests", Votes { ghosts: true, ..three() });
     if large() {
-        holds("exclusion, 3 members, ttl 3, abandoned requests", Votes { ghosts: true, ..Votes::new(3, 3) });
+        holds("exclusion, 3 members, ttl 3, abandoned requests", Votes { ghosts: true, ..Votes::new(Base::new(3, 3)) });
     }
 }
 
 #[test]
 fn extensions_with_different_ttls_do_no_harm() {
-    holds("exclusion, 3 members, ttl 2 and 1", Votes { short_ttl: Some(1), ..three() });
+    holds("exclusion, 3 members, ttl 2 and 1", Votes::new(Base { short_ttl: Some(1), ..base() }));
     if large() {
-        holds("exclusion, 3 members, ttl 3 and 1", Votes { short_ttl: Some(1), ..Votes::new(3, 3) });
+        holds("exclusion, 3 members, ttl 3 and 1", Votes::new(Base { short_ttl: Some(1), ..Base::new(3, 3) }));
     }
 }
 
@@ -57,9 +61,8 @@ fn without_the_fence() {
 
 #[test]
 fn with_a_fence_one_tick_short() {
-    let rules = three();
-    let delay = rules.delay - 1;
-    violated("the fence is one tick short", rules.with_delay(delay));
+    let delay = Delay::new(rejoin_ticks(2) - 1);
+    violated("the fence is one tick short", Votes::new(Base { delay, ..base() }));
 }
 
 #[test]
@@ -84,12 +87,12 @@ fn with_a_repair_that_replaces_keys() {
 
 #[test]
 fn with_extensions_that_shorten() {
-    violated("extensions may shorten (no GT)", Votes { extend_gt: false, short_ttl: Some(1), ..three() });
+    violated("extensions may shorten (no GT)", Votes::new(Base { extend_gt: false, short_ttl: Some(1), ..base() }));
 }
 
 #[test]
 fn without_continuity() {
-    violated("an extension counts after the validity ended", Votes { continuity: false, ..three() });
+    violated("an extension counts after the validity ended", Votes::new(Base { continuity: false, ..base() }));
 }
 
 #[test]
