@@ -6,26 +6,16 @@
 //! Abstractions: an acquisition is one step, and a promise lives for `ttl` from then on. In addition to the leader,
 //! each operator has a replica that lags. It continues with the old list wherever the record permits it.
 
-use std::time::Duration;
+use redlock_operator::quorum::model::{lists::Lists, member::MemberSummary, membership::ChangeStep};
 
-use redlock_operator::{
-    quorum::model::{
-        lists::{Lists, majority},
-        member::MemberSummary,
-        membership::{ChangeStep, Input, decide},
-    },
-    time::Monotonic,
-};
+use super::change::{self, Stage, majority};
+use super::core::rejoin_ticks;
+use super::sets::{Set, members_of};
 
-use super::core::{rejoin_ticks, ticks};
-
-mod apply;
 mod rules;
 mod tests;
 
 const MOST: usize = 5;
-/// A time long after boot.
-const START: u64 = 1_000;
 
 /// The rules, each with its switch.
 #[derive(Clone)]
@@ -46,21 +36,6 @@ struct Shared {
     /// Whether the claims of an operator without a connection expire.
     lapses: bool,
     restarts: u8,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Stage {
-    #[default]
-    Old,
-    Paused,
-    New,
-}
-
-impl Stage {
-    /// The list that the operator claims.
-    const fn list(self) -> usize {
-        if matches!(self, Self::New) { 1 } else { 0 }
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +61,7 @@ struct Member {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Operator {
+    /// It pauses while the status has both lists.
     stage: Stage,
     /// Ticks plus one since every former member was closed. 0 before that.
     since: u8,
@@ -101,9 +77,6 @@ struct World {
     operators: [Operator; 2],
     restarts: u8,
 }
-
-/// Members, one bit each.
-type Set = u8;
 
 /// An operator, or its lagging replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +101,9 @@ enum Step {
     Lead(usize),
 }
 
-fn name(member: usize) -> String {
-    format!("m{member}")
+/// The list that an operator claims.
+const fn list_at(stage: Stage) -> usize {
+    if matches!(stage, Stage::New) { 1 } else { 0 }
 }
 
 impl Voter {
@@ -149,7 +123,7 @@ impl Shared {
         let delay = rejoin_ticks(ttl);
         Self {
             lists: [old.to_vec(), new.to_vec()],
-            members: old.iter().chain(new).max().unwrap() + 1,
+            members: change::size(old, new),
             ttl,
             delay,
             wait: delay,
@@ -163,12 +137,7 @@ impl Shared {
 
     /// The lists of an operator with this stage.
     fn lists_at(&self, stage: Stage) -> Lists {
-        let [old, new] = [0, 1].map(|list| self.lists[list].iter().map(|member| name(*member)).collect::<Vec<_>>());
-        match stage {
-            Stage::Old => Lists { epoch: 1, voters: old, former: None, wanted: new },
-            Stage::Paused => Lists { epoch: 2, voters: new.clone(), former: Some(old), wanted: new },
-            Stage::New => Lists { epoch: 2, voters: new.clone(), former: None, wanted: new },
-        }
+        change::lists(&self.lists[0], &self.lists[1], stage)
     }
 
     /// Whether the operator makes this change while another one uses the old list.
@@ -178,17 +147,16 @@ impl Shared {
     }
 
     fn wins(&self, list: usize, set: impl Fn(usize) -> bool) -> bool {
-        let names: Vec<_> = self.lists[list].iter().map(|member| name(*member)).collect();
-        self.lists[list].iter().filter(|at| set(**at)).count() >= majority(&names)
+        self.lists[list].iter().filter(|at| set(**at)).count() >= majority(&self.lists[list])
     }
 
     fn list_of(world: &World, voter: Voter) -> usize {
-        if voter.lags { 0 } else { world.operators[voter.operator].stage.list() }
+        if voter.lags { 0 } else { list_at(world.operators[voter.operator].stage) }
     }
 
     fn may_vote(&self, world: &World, Voter { operator, lags }: Voter) -> bool {
         let now = world.operators[operator];
-        if lags { now.stage != Stage::Old } else { now.stage != Stage::Paused && (now.joined || !self.joins) }
+        if lags { now.stage != Stage::Old } else { now.stage != Stage::Joint && (now.joined || !self.joins) }
     }
 
     /// Whether the vote of this process counts.
@@ -198,12 +166,176 @@ impl Shared {
             // Its votes count while its own claim of the old list stands there.
             return member.lags[operator] && !member.closed[operator] && member.entries[operator] == 1;
         }
-        let claims = world.operators[operator].stage.list() + 1;
+        let claims = list_at(world.operators[operator].stage) + 1;
         member.out == 0 && member.kept[operator] && usize::from(member.entries[operator]) == claims
     }
 
     /// Whether the operator's claim is on a majority, according to its own state.
     fn stands(&self, world: &World, operator: usize) -> bool {
-        self.wins(world.operators[operator].stage.list(), |at| Self::votes(world, Voter { operator, lags: false }, at))
+        self.wins(list_at(world.operators[operator].stage), |at| {
+            Self::votes(world, Voter { operator, lags: false }, at)
+        })
+    }
+
+    fn observe(&self, world: &mut World, operator: usize, at: usize) -> bool {
+        let now = world.operators[operator];
+        let claims = u8::try_from(list_at(now.stage) + 1).unwrap();
+        if !self.lists[list_at(now.stage)].contains(&at) {
+            return false;
+        }
+        let before = *world;
+        let blind = !self.stands(world, 1 - operator);
+        let member = &mut world.members[at];
+        member.closed[operator] |= now.stage != Stage::Old && self.closes;
+        let other = member.entries[1 - operator];
+        let agrees = other == 0 || other == claims || !self.lists_checked;
+        if (now.joined || member.out == 0) && agrees {
+            (member.entries[operator], member.kept[operator]) = (claims, true);
+            member.lost[1 - operator] |= blind;
+        } else {
+            member.kept[operator] = false;
+            // Its promises under the old list have expired.
+            if now.stage == Stage::New {
+                member.entries[operator] = 0;
+            }
+        }
+        if self.stands(world, operator) {
+            world.members.iter_mut().for_each(|member| member.lost[operator] = false);
+        }
+        let everywhere = self.lists[list_at(now.stage)].iter().all(|at| world.members[*at].kept[operator]);
+        world.operators[operator].joined |= everywhere;
+        before != *world
+    }
+
+    /// The leader's next step, by the real decision.
+    fn lead(&self, world: &mut World, operator: usize) -> bool {
+        let now = world.operators[operator];
+        if now.stage == Stage::New {
+            return false;
+        }
+        let lists = self.lists_at(now.stage);
+        let closed = |at: usize| {
+            let member = &world.members[at];
+            member.closed[operator] || !member.lags[operator] || !self.closes
+        };
+        let view = |at: usize| MemberSummary {
+            name: change::name(at),
+            votes: true,
+            ready_for_next: true,
+            closed: closed(at) || !self.lists[0].contains(&at),
+            ..MemberSummary::default()
+        };
+        let members: Vec<_> = (0..self.members).map(view).collect();
+        if now.stage == Stage::Joint && now.since == 0 && members.iter().all(|member| member.closed) {
+            world.operators[operator].since = 1;
+            return true;
+        }
+        match change::next_step(&lists, &members, now.since, self.wait) {
+            ChangeStep::Switch => self.switch(world, operator),
+            ChangeStep::Finish => {
+                let now = &mut world.operators[operator];
+                (now.stage, now.since, now.joined) = (Stage::New, 0, false);
+                world.members.iter_mut().for_each(|member| member.kept[operator] = false);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Assigns the earlier grants to the lagging replica.
+    fn switch(&self, world: &mut World, operator: usize) {
+        let [leader, late] = [false, true].map(|lags| Voter { operator, lags });
+        let has_joined = self.may_vote(world, leader);
+        for member in &mut world.members[..self.members] {
+            member.lags[operator] = has_joined && member.kept[operator] && member.out == 0;
+            if member.owner == leader.owner() {
+                member.owner = late.owner();
+            }
+        }
+        let now = &mut world.operators[operator];
+        (now.stage, now.old_valid, now.valid) = (Stage::Joint, now.valid, 0);
+    }
+
+    fn acquire(&self, world: &mut World, voter: Voter, set: Set) -> bool {
+        let is_free = |at: usize| Self::votes(world, voter, at) && world.members[at].owner == 0;
+        if !self.may_vote(world, voter) || !members_of(set).all(is_free) || *voter.valid(world) > 0 {
+            return false;
+        }
+        for at in members_of(set) {
+            (world.members[at].owner, world.members[at].ttl) = (voter.owner(), self.ttl);
+        }
+        *voter.valid(world) = self.ttl;
+        true
+    }
+
+    fn renew(&self, world: &mut World, voter: Voter) -> bool {
+        let ours = |at: usize| Self::votes(world, voter, at) && world.members[at].owner == voter.owner();
+        let ours: Vec<bool> = (0..self.members).map(ours).collect();
+        let wins = self.wins(Self::list_of(world, voter), |at| ours[at]);
+        if !self.may_vote(world, voter) || !wins || *voter.valid(world) == 0 {
+            return false;
+        }
+        (0..self.members).filter(|at| ours[*at]).for_each(|at| world.members[at].ttl = self.ttl);
+        *voter.valid(world) = self.ttl;
+        true
+    }
+
+    fn release(world: &mut World, operator: usize) -> bool {
+        let voter = Voter { operator, lags: false };
+        for member in world.members.iter_mut().filter(|member| member.owner == voter.owner()) {
+            (member.owner, member.ttl) = (0, 0);
+        }
+        std::mem::take(voter.valid(world)) > 0
+    }
+
+    fn lapse(&self, world: &mut World, operator: usize, at: usize) -> bool {
+        let member = &mut world.members[at];
+        if !self.lapses {
+            return false;
+        }
+        // A claim lives for longer than a promise.
+        let now = world.operators[operator];
+        let [leader, late] = [false, true].map(|lags| Voter { operator, lags });
+        let promised =
+            (now.valid > 0 && member.owner == leader.owner()) || (now.old_valid > 0 && member.owner == late.owner());
+        if member.entries[operator] == 0 || promised {
+            return false;
+        }
+        (member.entries[operator], member.kept[operator]) = (0, false);
+        // After this time no operator believes that it has joined, unless it has had a majority since the last renewal.
+        let lost = std::mem::take(&mut member.lost);
+        for one in [operator, 1 - operator] {
+            world.operators[one].joined &= if one == operator { self.stands(world, one) } else { !lost[one] };
+        }
+        true
+    }
+
+    /// A replica that has joined makes its claim again on a process that it has admitted, beside no other list.
+    fn reclaim(&self, world: &mut World, operator: usize, at: usize) -> bool {
+        let has_joined = self.wins(0, |at| world.members[at].entries[operator] == 1);
+        let blind = !self.stands(world, 1 - operator);
+        let member = &mut world.members[at];
+        let can_claim = member.lags[operator] && !member.closed[operator] && member.entries[1 - operator] <= 1;
+        if !self.lapses || !has_joined || !can_claim || member.entries[operator] != 0 {
+            return false;
+        }
+        member.entries[operator] = 1;
+        member.lost[1 - operator] |= blind;
+        true
+    }
+
+    fn tick(&self, world: &mut World) {
+        for member in &mut world.members[..self.members] {
+            member.ttl = member.ttl.saturating_sub(1);
+            member.owner *= u8::from(member.ttl > 0);
+            member.out = member.out.saturating_sub(1);
+        }
+        for operator in &mut world.operators {
+            operator.valid = operator.valid.saturating_sub(1);
+            operator.old_valid = operator.old_valid.saturating_sub(1);
+            if operator.since > 0 {
+                operator.since = (operator.since + 1).min(self.delay + 1);
+            }
+        }
     }
 }

@@ -9,7 +9,6 @@
 //! process. Validities are left out, so holders can follow each other sooner than in the product. That gives more
 //! behaviours, not fewer.
 
-mod apply;
 mod histories;
 mod rule;
 mod rules;
@@ -23,6 +22,8 @@ use redlock_operator::{
 use super::{
     check::{holds, large, violated},
     core::{Majorities, Yes},
+    protocol::{CLIENTS, number},
+    sets::{Set, members_of, named, sets},
 };
 
 use rule::Rule;
@@ -94,6 +95,43 @@ impl Tokens {
             majorities: Majorities::new(members),
         }
     }
+
+    fn majority(&self, votes: impl DoubleEndedIterator<Item = bool>) -> bool {
+        self.majorities.won(votes.map(|vote| if vote { Yes::Admitted } else { Yes::None }))
+    }
+
+    /// Ends the client's attempt or hold, and removes its keys.
+    fn over(world: &mut World, client: usize) {
+        for member in &mut world.members {
+            member.owner *= u8::from(member.owner != number(client));
+            member.answers[client] = Answers::default();
+        }
+        world.clients[client] = Client::default();
+    }
+
+    fn grant(&self, world: &mut World, client: usize, token: u8) {
+        world.reversed |= token <= world.last;
+        world.last = world.last.max(token);
+        if self.floor {
+            world.floor = world.floor.max(token);
+        }
+        for member in &mut world.members {
+            member.answers[client] = Answers::default();
+        }
+        world.clients[client] = Client { phase: Phase::Held, token };
+    }
+
+    /// The counter to restore.
+    ///
+    /// Unix time is left out, because it would hide errors in the other two sources. Without a floor the operator waits
+    /// for missing counters.
+    fn restored(&self, world: &World, others: Set) -> Option<u8> {
+        let token = |number: u8| FencingToken::new(number.into()).unwrap();
+        let counters: Vec<_> = members_of(others).map(|member| token(world.members[member].counter)).collect();
+        let floor = if self.floor { token(world.floor) } else { FencingToken::ZERO };
+        let restored = restored(&counters, self.needed, floor, FencingToken::ZERO);
+        (self.floor || counters.len() >= self.needed).then(|| u8::try_from(restored.get()).unwrap())
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,6 +146,22 @@ enum Fence {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Answers {
+    /// Whether it has set the key, before the number.
+    set: bool,
+    /// The number in its yes, or 0 without a yes.
+    yes: u8,
+    /// The number behind a SET that it has refused.
+    refused: u8,
+    /// Whether it has to confirm the write-back.
+    chosen: bool,
+    /// Whether it has confirmed the write-back.
+    raised: bool,
+    /// Whether the earlier process counts in a current acquisition.
+    counted: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Member {
     counter: u8,
     /// The client whose value the key holds, plus one, or 0 without an owner.
@@ -115,18 +169,8 @@ struct Member {
     fence: Fence,
     /// The value to which its counter will be raised.
     restored: u8,
-    /// Whether it has set the key for each client before the number.
-    set: [bool; 2],
-    /// The number in its yes to each client, or 0 without a yes.
-    yes: [u8; 2],
-    /// The number behind a SET that it has refused.
-    refused: [u8; 2],
-    /// Whether it has to confirm the write-back.
-    chosen: [bool; 2],
-    /// Whether it has confirmed the write-back.
-    raised: [bool; 2],
-    /// Whether the earlier process counts in a current acquisition.
-    counted: [bool; 2],
+    /// Its answers to the current attempt of each client.
+    answers: [Answers; 2],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -168,8 +212,8 @@ enum Step {
     Refuse(usize, usize),
     /// A key expires although its attempt can still be decided.
     Lapse(usize),
-    /// A client decides by the votes of these members, as bits.
-    Decide(usize, usize),
+    /// A client decides by the votes of these members.
+    Decide(usize, Set),
     Raise(usize, usize),
     Raised(usize),
     OtherKey(usize),
@@ -177,7 +221,7 @@ enum Step {
     Level(usize),
     Restart(usize),
     Wait(usize),
-    /// A member restores its counter from these other members, as bits.
-    Restore(usize, usize),
+    /// A member restores its counter from these other members.
+    Restore(usize, Set),
     Admit(usize),
 }

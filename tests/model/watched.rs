@@ -8,6 +8,7 @@
 use std::fmt::Write;
 
 use super::check::{Rules, holds, large, violated};
+use super::protocol::CLIENTS;
 
 /// The delays of the two clients, in ticks, which have different longest times to live.
 const DELAYS: [u8; 2] = [1, 2];
@@ -273,7 +274,7 @@ impl Rules for Watched {
             Step::Replace => "another process begins with the copy".into(),
             Step::Resync => "the process becomes a replica of the copy and is promoted".into(),
             Step::Flush => "FLUSHALL".into(),
-            Step::Go(client) => format!("client {} (delay {}) takes its next step", ["A", "B"][client], DELAYS[client]),
+            Step::Go(client) => format!("client {} (delay {}) takes its next step", CLIENTS[client], DELAYS[client]),
         }
     }
 
@@ -282,7 +283,7 @@ impl Rules for Watched {
         if let Some(Record { of, mark, delay }) = world.record {
             write!(text, "; record p{} history {} mark {mark} delay {delay}", of.process, of.history).unwrap();
         }
-        for (name, client) in ["A", "B"].iter().zip(world.clients) {
+        for (name, client) in CLIENTS.iter().zip(world.clients) {
             write!(text, "; {name} {client:?}").unwrap();
         }
         text

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use super::*;
 use crate::check::{Rules, sort_alike};
+use crate::protocol::CLIENTS;
+use crate::sets::{has, named, sets};
 
 const VOTERS: [Voter; 4] = [
     Voter { operator: 0, lags: false },
@@ -33,10 +35,9 @@ impl Rules for Shared {
         for voter in VOTERS {
             let list = Self::list_of(world, voter);
             // A value on more members only keeps other claims out.
-            let wins = |set: &Set| self.wins(list, |at| set & (1 << at) != 0);
-            let least =
-                |set: &Set| wins(set) && (0..self.members).all(|at| set & (1 << at) == 0 || !wins(&(set & !(1 << at))));
-            steps.extend((1..1_u8 << self.members).filter(least).map(|set| Step::Acquire(voter, set)));
+            let wins = |set: Set| self.wins(list, |at| has(set, at));
+            let is_least = |set: &Set| wins(*set) && members_of(*set).all(|at| !wins(set & !(1 << at)));
+            steps.extend(sets(self.members).filter(is_least).map(|set| Step::Acquire(voter, set)));
             steps.push(Step::Renew(voter));
         }
         for operator in 0..2 {
@@ -86,7 +87,7 @@ impl Rules for Shared {
     }
 
     fn describe(&self, step: Step) -> String {
-        let who = |operator: usize| ["A", "B"][operator];
+        let who = |operator: usize| CLIENTS[operator];
         let voter =
             |voter: Voter| format!("{}{}", who(voter.operator), if voter.lags { "'s late replica" } else { "" });
         match step {
@@ -94,11 +95,7 @@ impl Rules for Shared {
             Step::Observe(o, at) => format!("{} reads the record of m{}", who(o), at + 1),
             Step::Lapse(o, at) => format!("{}'s claim on m{} runs out", who(o), at + 1),
             Step::Reclaim(o, at) => format!("{}'s late replica claims m{} again", who(o), at + 1),
-            Step::Acquire(o, set) => {
-                let named: Vec<_> =
-                    (0..self.members).filter(|at| set & (1 << at) != 0).map(|at| (at + 1).to_string()).collect();
-                format!("{} is granted the lock by {{{}}}", voter(o), named.join(", "))
-            }
+            Step::Acquire(o, set) => format!("{} is granted the lock by {}", voter(o), named(set)),
             Step::Renew(o) => format!("{} renews", voter(o)),
             Step::Release(o) => format!("{} releases", who(o)),
             Step::Restart(at) => format!("m{} restarts and has forgotten everything", at + 1),
@@ -120,7 +117,7 @@ impl Rules for Shared {
             }
         }
         text.push(']');
-        for (name, operator) in ["A", "B"].iter().zip(&world.operators) {
+        for (name, operator) in CLIENTS.iter().zip(&world.operators) {
             let valid = if operator.valid > 0 { ", holds" } else { "" };
             let joined = if operator.joined { "" } else { ", not joined" };
             write!(text, " {name} {:?}{valid}{joined}", operator.stage).unwrap();

@@ -9,6 +9,7 @@ use redlock_operator::quorum::model::counters::{MOST_LAG, behind};
 use redlock_operator::redlock::{FencingToken, held_at_once, recovered, restored};
 
 use crate::check::{Rules, holds, violated};
+use crate::sets::{Set, members_of, named, sets};
 
 const MEMBERS: usize = 3;
 const QUORUM: usize = 2;
@@ -87,9 +88,6 @@ struct World {
     wrong: Option<&'static str>,
 }
 
-/// Sets of members, one bit each.
-type Set = u8;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// A second of grants by these members.
@@ -105,17 +103,13 @@ fn token(number: i64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 
-fn of(set: Set) -> impl Iterator<Item = usize> {
-    (0..MEMBERS).filter(move |member| set & (1 << member) != 0)
-}
-
 impl Histories {
     fn work(&self, world: &mut World, who: Who, voters: Set) -> bool {
-        let count = of(voters).count();
-        if count < QUORUM || of(voters).any(|member| world.out[member]) {
+        let count = members_of(voters).count();
+        if count < QUORUM || members_of(voters).any(|member| world.out[member]) {
             return false;
         }
-        let numbers: Vec<i64> = of(voters).map(|member| world.counters[member] + 1).collect();
+        let numbers: Vec<i64> = members_of(voters).map(|member| world.counters[member] + 1).collect();
         let at_once = held_at_once(numbers.iter().map(|number| token(*number)).collect(), MEMBERS, QUORUM);
         let (least, most) = (*numbers.iter().min().unwrap(), *numbers.iter().max().unwrap());
         let first = match at_once {
@@ -127,7 +121,7 @@ impl Histories {
             // Both are raised.
             None => most,
         };
-        for member in of(voters) {
+        for member in members_of(voters) {
             let number = world.counters[member] + 1;
             world.counters[member] = if at_once.is_some() { number } else { most } + self.rate - 1;
         }
@@ -158,13 +152,14 @@ impl Histories {
     }
 
     fn admit(&self, world: &mut World, who: Who, member: usize, others: Set) -> bool {
-        if of(others).count() < self.answering
+        if members_of(others).count() < self.answering
             || !world.out[member]
-            || of(others).any(|other| other == member || world.out[other])
+            || members_of(others).any(|other| other == member || world.out[other])
         {
             return false;
         }
-        let counters: Vec<_> = of(others).filter(|_| self.reads).map(|other| token(world.counters[other])).collect();
+        let counters: Vec<_> =
+            members_of(others).filter(|_| self.reads).map(|other| token(world.counters[other])).collect();
         let clock = token(world.clock - self.clock_behind);
         let counter = match who {
             Who::Direct => return false,
@@ -209,14 +204,13 @@ impl Rules for Histories {
     }
 
     fn steps(&self, _: &World, steps: &mut Vec<Step>) {
-        let sets = || 0..1 << MEMBERS;
         for who in self.who {
-            steps.extend(sets().map(|voters| Step::Work(*who, voters)));
+            steps.extend(sets(MEMBERS).map(|voters| Step::Work(*who, voters)));
             for member in 0..MEMBERS {
-                steps.extend(sets().map(|others| Step::Admit(*who, member, others)));
+                steps.extend(sets(MEMBERS).map(|others| Step::Admit(*who, member, others)));
             }
         }
-        steps.extend(sets().skip(1).map(Step::Restart));
+        steps.extend(sets(MEMBERS).skip(1).map(Step::Restart));
         steps.extend([Step::Quiet, Step::Level]);
     }
 
@@ -233,7 +227,7 @@ impl Rules for Histories {
             }
             Step::Restart(members) => {
                 let before = world.out;
-                for member in of(members) {
+                for member in members_of(members) {
                     (world.counters[member], world.out[member]) = (if self.snapshots { self.start } else { 0 }, true);
                 }
                 world.restarts += 1;
@@ -263,13 +257,12 @@ impl Rules for Histories {
     }
 
     fn describe(&self, step: Step) -> String {
-        let named = |set: Set| of(set).map(|member| format!("m{}", member + 1)).collect::<Vec<_>>().join(" ");
         match step {
-            Step::Work(who, voters) => format!("a second of grants to {who:?} by [{}]", named(voters)),
+            Step::Work(who, voters) => format!("a second of grants to {who:?} by {}", named(voters)),
             Step::Quiet => "a quiet day".into(),
-            Step::Restart(members) => format!("[{}] forget", named(members)),
+            Step::Restart(members) => format!("{} forget", named(members)),
             Step::Admit(who, member, others) => {
-                format!("{who:?} restores m{}, with the counters of [{}]", member + 1, named(others))
+                format!("{who:?} restores m{}, with the counters of {}", member + 1, named(others))
             }
             Step::Level => "the leader levels".into(),
         }

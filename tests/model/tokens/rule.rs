@@ -2,7 +2,7 @@
 
 use redlock_operator::redlock::{FencingToken, held_at_once};
 
-use super::{Member, Tokens, World};
+use super::{Answers, Tokens, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
@@ -19,7 +19,7 @@ impl Tokens {
 
     /// The token of these votes without a write-back.
     pub(super) fn at_once(&self, world: &World, client: usize, voters: &[usize]) -> Option<u8> {
-        let mut numbers: Vec<u8> = voters.iter().map(|at| world.members[*at].yes[client]).collect();
+        let mut numbers: Vec<u8> = voters.iter().map(|at| world.members[*at].answers[client].yes).collect();
         let number = |token: FencingToken| u8::try_from(token.get()).unwrap();
         match self.rule {
             Rule::Product if self.refused_count_for_nothing => {
@@ -28,8 +28,9 @@ impl Tokens {
             }
             Rule::Product => {
                 let token = numbers.iter().copied().max()?;
-                let stores = |member: &Member| member.yes[client].max(member.refused[client]) >= token;
-                let stored = world.members[..self.members].iter().filter(|member| stores(member)).count();
+                let stores = |answers: &Answers| answers.yes.max(answers.refused) >= token;
+                let stored =
+                    world.members[..self.members].iter().filter(|member| stores(&member.answers[client])).count();
                 (stored >= self.quorum()).then_some(token)
             }
             Rule::MajorityThLargest => {

@@ -14,204 +14,164 @@ impl Rules for Tokens {
             match phase {
                 Phase::Idle => steps.push(Step::Acquire(client)),
                 Phase::Acquiring => {
-                    steps.extend((1..1 << self.members).map(|among| Step::Decide(client, among)));
+                    steps.extend(sets(self.members).skip(1).map(|among| Step::Decide(client, among)));
                     steps.push(Step::Over(client));
                 }
                 Phase::WritingBack => steps.extend([Step::Raised(client), Step::Over(client)]),
                 Phase::Held => steps.push(Step::Over(client)),
             }
-            for member in 0..self.members {
-                if *phase != Phase::Idle {
-                    let steps_of =
-                        [Step::Set(client, member), Step::Count(client, member), Step::Refuse(client, member)];
-                    steps.extend(steps_of);
-                }
-                if *phase == Phase::WritingBack {
-                    steps.push(Step::Raise(client, member));
-                }
-            }
         }
-        for member in 0..self.members {
-            match world.members[member].fence {
+        for at in 0..self.members {
+            match world.members[at].fence {
                 Fence::Admitted => {
-                    steps.extend([Step::OtherKey(member), Step::Read(member), Step::Level(member)]);
+                    steps.extend([Step::OtherKey(at), Step::Read(at), Step::Level(at)]);
+                    for client in (0..2).filter(|client| world.clients[*client].phase != Phase::Idle) {
+                        steps.extend([Step::Set(client, at), Step::Count(client, at)]);
+                        steps.extend([Step::Refuse(client, at), Step::Raise(client, at)]);
+                    }
                 }
-                Fence::Restored => steps.push(Step::Admit(member)),
+                Fence::Restored => steps.push(Step::Admit(at)),
                 _ => {
-                    steps.push(Step::Wait(member));
-                    steps.extend((0..1 << self.members).map(|others| Step::Restore(member, others)));
+                    steps.push(Step::Wait(at));
+                    steps.extend(sets(self.members).map(|others| Step::Restore(at, others)));
                 }
             }
-            steps.extend([Step::Restart(member), Step::Lapse(member)]);
+            steps.extend([Step::Restart(at), Step::Lapse(at)]);
         }
     }
 
     fn apply(&self, world: &mut World, step: Step) -> bool {
+        let members = world.members;
+        let can_count = |at: usize| members[at].counter < self.most_counter;
         match step {
             Step::Acquire(client) => world.clients[client].phase = Phase::Acquiring,
             Step::Over(client) => Self::over(world, client),
-            Step::Set(client, at) => {
-                let member = &mut world.members[at];
-                let is_unvoted = member.yes[client] == 0 || !self.counts_behind_set;
-                let is_new = !member.set[client] && is_unvoted && member.refused[client] == 0;
-                if member.fence != Fence::Admitted || member.owner != 0 || !is_new {
+            Step::Set(client, at) if members[at].owner == 0 => {
+                let answers = &mut world.members[at].answers[client];
+                if answers.set || answers.refused > 0 || (answers.yes > 0 && self.counts_behind_set) {
                     return false;
                 }
-                member.owner = u8::try_from(client + 1).unwrap();
-                member.set[client] = true;
+                answers.set = true;
+                world.members[at].owner = number(client);
             }
-            Step::Count(client, at) => {
-                let is_acquiring = world.clients[client].phase == Phase::Acquiring;
+            Step::Count(client, at) if can_count(at) => {
                 let member = &mut world.members[at];
-                let is_set = member.set[client] || !self.counts_behind_set && member.yes[client] == 0;
-                if member.fence != Fence::Admitted || !is_set || member.counter == self.most_counter {
+                let answers = &mut member.answers[client];
+                if !answers.set && (self.counts_behind_set || answers.yes > 0) {
                     return false;
                 }
                 member.counter += 1;
                 // A request that is too late to be counted still takes a number.
-                if is_acquiring {
-                    member.yes[client] = member.counter;
+                if world.clients[client].phase == Phase::Acquiring {
+                    answers.yes = member.counter;
                 }
-                member.set[client] &= !self.counts_behind_set;
+                answers.set &= !self.counts_behind_set;
             }
-            Step::Refuse(client, at) => {
+            // An ignored number has the effect of another key that takes one.
+            Step::Refuse(client, at) if can_count(at) && !self.refused_count_for_nothing => {
                 let member = &mut world.members[at];
-                let is_others = member.owner != 0 && usize::from(member.owner) != client + 1;
-                let is_new = member.refused[client] == 0 && member.yes[client] == 0 && !member.set[client];
-                // An ignored number has the effect of another key that takes one.
-                let is_told = !self.refused_count_for_nothing;
-                if member.fence != Fence::Admitted
-                    || !is_told
-                    || !is_others
-                    || !is_new
-                    || member.counter == self.most_counter
-                {
+                let Answers { set, yes, refused, .. } = member.answers[client];
+                if [0, number(client)].contains(&member.owner) || set || yes > 0 || refused > 0 {
                     return false;
                 }
                 member.counter += 1;
-                member.refused[client] = member.counter;
+                member.answers[client].refused = member.counter;
             }
-            Step::Lapse(at) => {
-                let owner = usize::from(world.members[at].owner).checked_sub(1);
-                if self.deadline || owner.is_none_or(|owner| world.clients[owner].phase != Phase::Acquiring) {
-                    return false;
-                }
+            Step::Lapse(at) if !self.deadline && members[at].owner > 0 => {
+                let owner = usize::from(members[at].owner - 1);
                 world.members[at].owner = 0;
+                return world.clients[owner].phase == Phase::Acquiring;
             }
             Step::Decide(client, among) => {
-                let has_voted =
-                    |member: &Member| member.yes[client] > 0 && (self.counts_behind_set || member.set[client]);
-                let voters: Vec<usize> = (0..self.members).filter(|at| among >> at & 1 == 1).collect();
-                if voters.len() < self.quorum() || !voters.iter().all(|at| has_voted(&world.members[*at])) {
+                let has_voted = |at: usize| {
+                    let Answers { set, yes, .. } = members[at].answers[client];
+                    yes > 0 && (self.counts_behind_set || set)
+                };
+                let voters: Vec<usize> = members_of(among).collect();
+                if voters.len() < self.quorum() || !voters.iter().all(|at| has_voted(*at)) {
                     return false;
                 }
-                let largest = voters.iter().map(|at| world.members[*at].yes[client]).max().unwrap_or(0);
+                let largest = voters.iter().map(|at| members[*at].answers[client].yes).max().unwrap_or(0);
                 if let Some(token) = self.at_once(world, client, &voters) {
                     self.grant(world, client, token);
                 } else if !self.write_back {
                     self.grant(world, client, largest);
                 } else if voters.len() == self.quorum() {
                     let chosen = (0..self.members).filter(|at| !self.same_set || voters.contains(at));
-                    chosen.for_each(|at| world.members[at].chosen[client] = true);
+                    chosen.for_each(|at| world.members[at].answers[client].chosen = true);
                     (world.clients[client].phase, world.clients[client].token) = (Phase::WritingBack, largest);
                 } else {
                     // A decision that leaves out some of these votes equals a decision by fewer votes.
                     return false;
                 }
             }
-            Step::Raise(client, at) => {
-                let token = world.clients[client].token;
+            Step::Raise(client, at) if members[at].owner == number(client) || !self.checks_value => {
                 let member = &mut world.members[at];
-                let ours = usize::from(member.owner) == client + 1 || !self.checks_value;
-                if member.fence != Fence::Admitted || !member.chosen[client] || member.raised[client] || !ours {
+                let answers = &mut member.answers[client];
+                if !answers.chosen || answers.raised {
                     return false;
                 }
-                member.counter = member.counter.max(token);
-                member.raised[client] = true;
+                member.counter = member.counter.max(world.clients[client].token);
+                answers.raised = true;
             }
             Step::Raised(client) => {
                 // Each chosen member must have confirmed. The chosen members are a majority.
-                let has_confirmed = |member: &Member| member.raised[client] || !member.chosen[client] || !self.same_set;
-                let all = world.members[..self.members].iter().all(has_confirmed);
-                if !all || !self.majority(world, |member| member.raised[client]) {
+                let answers = || members[..self.members].iter().map(|member| member.answers[client]);
+                let all = answers().all(|answers| answers.raised || !answers.chosen || !self.same_set);
+                if !all || !self.majority(answers().map(|answers| answers.raised)) {
                     return false;
                 }
-                let token = world.clients[client].token;
-                self.grant(world, client, token);
+                self.grant(world, client, world.clients[client].token);
             }
-            Step::OtherKey(at) => {
-                let member = &mut world.members[at];
-                if world.others == self.others || member.fence != Fence::Admitted || member.counter == self.most_counter
-                {
-                    return false;
-                }
+            Step::OtherKey(at) if world.others < self.others && can_count(at) => {
                 world.others += 1;
-                member.counter += 1;
+                world.members[at].counter += 1;
             }
-            Step::Read(at) => {
-                let counter = world.members[at].counter;
-                if self.levels == 0 || world.members[at].fence != Fence::Admitted || world.read == counter {
-                    return false;
-                }
-                world.read = counter;
+            Step::Read(at) if self.levels > 0 => world.read = members[at].counter,
+            Step::Level(at) if world.levels < self.levels => {
+                let counter = members[at].counter;
+                world.members[at].counter = if self.level_raises { counter.max(world.read) } else { world.read };
+                world.levels += u8::from(world.members[at].counter != counter);
             }
-            Step::Level(at) => {
-                let member = &mut world.members[at];
-                let level = if self.level_raises { member.counter.max(world.read) } else { world.read };
-                if world.levels == self.levels || level == member.counter || member.fence != Fence::Admitted {
-                    return false;
-                }
-                world.levels += 1;
-                member.counter = level;
-            }
-            Step::Restart(at) => {
-                let member = &mut world.members[at];
-                if world.restarts == self.restarts || member.fence == Fence::Waiting {
-                    return false;
-                }
+            Step::Restart(at) if world.restarts < self.restarts && members[at].fence != Fence::Waiting => {
                 world.restarts += 1;
+                let member = &mut world.members[at];
                 (member.counter, member.owner, member.restored, member.fence) = (0, 0, 0, Fence::Waiting);
-                for client in 0..2 {
-                    (member.set[client], member.refused[client]) = (false, 0);
-                    member.counted[client] |= member.yes[client] > 0 || member.raised[client];
+                for answers in &mut member.answers {
+                    (answers.set, answers.refused) = (false, 0);
+                    answers.counted |= answers.yes > 0 || answers.raised;
                 }
             }
-            Step::Wait(at) => {
-                let member = &mut world.members[at];
-                member.fence = match member.fence {
-                    _ if member.counted != [false; 2] => return false,
+            Step::Wait(at) if members[at].answers.iter().all(|answers| !answers.counted) => {
+                world.members[at].fence = match members[at].fence {
                     Fence::Waiting => Fence::Waited,
                     Fence::WaitingRestored => Fence::Restored,
                     _ => return false,
                 };
             }
             Step::Restore(at, others) => {
-                let readable = |(index, member): (usize, &Member)| {
-                    others >> index & 1 == 0 || index != at && (member.fence == Fence::Admitted || !self.reads_admitted)
-                };
-                if !world.members.iter().enumerate().all(readable) {
+                let is_read = |other: usize| members[other].fence == Fence::Admitted || !self.reads_admitted;
+                if !members_of(others).all(|other| other != at && is_read(other)) {
                     return false;
                 }
                 let restored = if self.restore { self.restored(world, others) } else { Some(0) };
-                let (Some(restored), member) = (restored, &mut world.members[at]) else { return false };
-                member.fence = match member.fence {
+                let Some(restored) = restored else { return false };
+                world.members[at].fence = match members[at].fence {
                     Fence::Waited => Fence::Restored,
                     Fence::Waiting if !self.restore_late => Fence::WaitingRestored,
                     _ => return false,
                 };
-                member.restored = restored;
+                world.members[at].restored = restored;
                 if self.floor {
                     world.floor = world.floor.max(restored);
                 }
             }
             Step::Admit(at) => {
                 let member = &mut world.members[at];
-                if member.fence != Fence::Restored {
-                    return false;
-                }
                 (member.counter, member.restored) = (member.counter.max(member.restored), 0);
                 member.fence = Fence::Admitted;
             }
+            _ => return false,
         }
         true
     }
@@ -224,13 +184,8 @@ impl Rules for Tokens {
         let mut swapped = world;
         swapped.clients.swap(0, 1);
         for member in &mut swapped.members[..self.members] {
-            member.owner = if member.owner == 0 { 0 } else { 3 - member.owner };
-            member.set.swap(0, 1);
-            member.yes.swap(0, 1);
-            member.refused.swap(0, 1);
-            member.chosen.swap(0, 1);
-            member.raised.swap(0, 1);
-            member.counted.swap(0, 1);
+            member.owner = [0, 2, 1][usize::from(member.owner)];
+            member.answers.swap(0, 1);
         }
         sorted(world).min(sorted(swapped))
     }
@@ -247,28 +202,22 @@ impl Rules for Tokens {
     }
 
     fn describe(&self, step: Step) -> String {
-        let name = |client: usize| ["A", "B"][client];
-        let names = |some: usize| {
-            let some: Vec<_> =
-                (0..self.members).filter(|m| some >> m & 1 == 1).map(|m| format!("m{}", m + 1)).collect();
-            format!("[{}]", some.join(" "))
-        };
         match step {
-            Step::Acquire(c) => format!("{} starts to acquire", name(c)),
-            Step::Over(c) => format!("{} gives up or releases", name(c)),
-            Step::Set(c, m) => format!("m{} sets {}'s key", m + 1, name(c)),
-            Step::Count(c, m) => format!("m{} counts for {}", m + 1, name(c)),
-            Step::Refuse(c, m) => format!("m{} refuses {} and counts", m + 1, name(c)),
+            Step::Acquire(c) => format!("{} starts to acquire", CLIENTS[c]),
+            Step::Over(c) => format!("{} gives up or releases", CLIENTS[c]),
+            Step::Set(c, m) => format!("m{} sets {}'s key", m + 1, CLIENTS[c]),
+            Step::Count(c, m) => format!("m{} counts for {}", m + 1, CLIENTS[c]),
+            Step::Refuse(c, m) => format!("m{} refuses {} and counts", m + 1, CLIENTS[c]),
             Step::Lapse(m) => format!("the key on m{} ends", m + 1),
-            Step::Decide(c, among) => format!("{} decides by {}", name(c), names(among)),
-            Step::Raise(c, m) => format!("m{} confirms {}'s write-back", m + 1, name(c)),
-            Step::Raised(c) => format!("{}'s write-back has a majority", name(c)),
+            Step::Decide(c, among) => format!("{} decides by {}", CLIENTS[c], named(among)),
+            Step::Raise(c, m) => format!("m{} confirms {}'s write-back", m + 1, CLIENTS[c]),
+            Step::Raised(c) => format!("{}'s write-back has a majority", CLIENTS[c]),
             Step::OtherKey(m) => format!("another key takes a number of m{}", m + 1),
             Step::Restart(m) => format!("m{} restarts with counter 0, fenced", m + 1),
             Step::Wait(m) => format!("the rejoin delay of m{} is over", m + 1),
             Step::Read(m) => format!("the leader reads the counter of m{}", m + 1),
             Step::Level(m) => format!("the leader levels m{}", m + 1),
-            Step::Restore(m, others) => format!("what m{} will count from is made up, of {}", m + 1, names(others)),
+            Step::Restore(m, others) => format!("what m{} will count from is made up, of {}", m + 1, named(others)),
             Step::Admit(m) => format!("m{} gets its counter and is admitted", m + 1),
         }
     }
@@ -281,7 +230,7 @@ impl Rules for Tokens {
             write!(text, "{space}{}{}{fence}", member.counter, ["", "A", "B"][usize::from(member.owner)]).unwrap();
         }
         text.push(']');
-        for (name, client) in ["A", "B"].iter().zip(&world.clients).filter(|(_, client)| client.phase != Phase::Idle) {
+        for (name, client) in CLIENTS.iter().zip(&world.clients).filter(|(_, client)| client.phase != Phase::Idle) {
             let token = if client.token > 0 { format!(" token {}", client.token) } else { String::new() };
             write!(text, " {name} {:?}{token}", client.phase).unwrap();
         }

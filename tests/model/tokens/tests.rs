@@ -11,10 +11,15 @@ fn counters_only() -> Tokens {
     Tokens { floor: false, ..three() }
 }
 
+/// Has no restarts, and this number of other keys that take a number.
+fn without_restarts(others: u8) -> Tokens {
+    Tokens { restarts: 0, others, ..three() }
+}
+
 #[test]
 fn with_all_rules_tokens_rise() {
     holds("tokens, 3 members, 1 restart", three());
-    holds("tokens, 3 members, levelled", Tokens { levels: 2, restarts: 0, ..three() });
+    holds("tokens, 3 members, levelled", Tokens { levels: 2, ..without_restarts(1) });
     holds("tokens, 3 members, 2 restarts, counters only", Tokens { restarts: 2, others: 0, ..counters_only() });
     holds(
         "tokens, 3 members, 3 restarts, floor only",
@@ -35,7 +40,7 @@ fn without_a_write_back() {
 fn with_a_write_back_that_does_not_check_the_value() {
     violated(
         "a write-back does not check the value",
-        Tokens { checks_value: false, same_set: false, restarts: 0, others: 2, ..three() },
+        Tokens { checks_value: false, same_set: false, ..without_restarts(2) },
     );
 }
 
@@ -43,7 +48,7 @@ fn with_a_write_back_that_does_not_check_the_value() {
 fn with_the_majority_th_largest_of_any_votes() {
     violated(
         "the token is the majority-th largest of any votes",
-        Tokens { rule: Rule::MajorityThLargest, restarts: 0, others: 2, ..three() },
+        Tokens { rule: Rule::MajorityThLargest, ..without_restarts(2) },
     );
 }
 
@@ -51,29 +56,23 @@ fn with_the_majority_th_largest_of_any_votes() {
 fn with_a_refused_number_that_counts_as_stored() {
     violated(
         "the number of a refused SET counts as stored",
-        Tokens { refused_count_for_nothing: false, restarts: 0, others: 2, ..three() },
+        Tokens { refused_count_for_nothing: false, ..without_restarts(2) },
     );
 }
 
 #[test]
 fn with_a_number_taken_before_its_set() {
-    violated(
-        "a number is taken before its SET",
-        Tokens { counts_behind_set: false, restarts: 0, others: 0, ..three() },
-    );
+    violated("a number is taken before its SET", Tokens { counts_behind_set: false, ..without_restarts(0) });
 }
 
 #[test]
 fn with_votes_decided_on_after_their_keys_have_ended() {
-    violated("votes count after their keys have ended", Tokens { deadline: false, restarts: 0, others: 0, ..three() });
+    violated("votes count after their keys have ended", Tokens { deadline: false, ..without_restarts(0) });
 }
 
 #[test]
 fn with_a_leader_that_levels_by_plain_set() {
-    violated(
-        "the leader levels by plain SET",
-        Tokens { level_raises: false, levels: 2, restarts: 0, others: 1, ..three() },
-    );
+    violated("the leader levels by plain SET", Tokens { level_raises: false, levels: 2, ..without_restarts(1) });
 }
 
 #[test]
