@@ -266,28 +266,8 @@ impl Rules for Admission {
             Step::Receive(number) => self.receive(world, number),
             Step::Probe(number) => self.probe(world, number),
             Step::Act(number) => return self.act(world, number),
-            Step::Read(number) => {
-                self.receive(world, number);
-                let (replica, record) = (world.replicas[number], world.record);
-                let Doing::Checked(process) = replica.doing else { return false };
-                let again = self.decide(world, &replica, &record);
-                let same = replica.observed.is_some_and(|observed| observed.process == process);
-                world.replicas[number].doing = match again {
-                    Some((FenceStep::Admit, next)) if same => Doing::Read(process, next, true),
-                    _ => Doing::Nothing,
-                };
-            }
-            Step::Write(number) => {
-                let Doing::Read(process, next, newest) = world.replicas[number].doing else { return false };
-                if newest {
-                    self.publish(world, number, next);
-                    let at = &mut world.processes[usize::from(process)];
-                    (at.shut, at.admitted) = (false, true);
-                    world.replicas[number].doing = Doing::Written(process);
-                } else {
-                    world.replicas[number].doing = Doing::Nothing;
-                }
-            }
+            Step::Read(number) => return self.read(world, number),
+            Step::Write(number) => return self.write(world, number),
             Step::Open(number) => self.open(world, number),
             Step::Close(number) => self.close(world, number),
             Step::Fail(number) => world.replicas[number].doing = Doing::Nothing,

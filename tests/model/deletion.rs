@@ -7,16 +7,14 @@
 
 use redlock_operator::fence::decommission::{EndInput, EndStep, decide_end};
 use redlock_operator::fence::{Evidence, ObservedProcess, Process, Reach, Record, RunId, State, Users, Verdict};
-use redlock_operator::time::Monotonic;
 
 use super::check::{Rules, holds, violated};
-use super::core::{admits, granted, rejoin_ticks, ticks};
+use super::core::{NOW, admits, ago, granted, rejoin_ticks, ticks};
 
 const SMALL: u8 = 1;
 const LARGE: u8 = 3;
 /// A time longer than any wait, beyond which the model does not distinguish times.
 const LONG: u8 = LARGE + 1;
-const NOW: Monotonic = Monotonic::new(std::time::Duration::from_secs(1_000));
 
 #[derive(Clone)]
 struct Deletion {
@@ -86,10 +84,6 @@ enum Step {
     Admit,
 }
 
-fn ago(number: u8) -> Monotonic {
-    NOW.saturating_sub(ticks(number))
-}
-
 impl Deletion {
     fn observe(&self, world: &mut World) {
         let run_id = RunId::from("old");
@@ -104,8 +98,8 @@ impl Deletion {
             ..Record::default()
         };
         let users = if world.life == Life::Voting { Users::Open } else { Users::Closed };
-        let sight = ObservedProcess { run_id, first_observed: ago(LONG), users, closed_since: None };
-        let reach = if world.life == Life::Dead { Reach::NotRunning } else { Reach::Answering(sight) };
+        let observed = ObservedProcess { run_id, first_observed: ago(LONG), users, closed_since: None };
+        let reach = if world.life == Life::Dead { Reach::NotRunning } else { Reach::Answering(observed) };
         let dead = Verdict::Dead(Evidence::Terminated);
         let verdict = match world.life {
             _ if world.buried => Verdict::None,

@@ -6,25 +6,24 @@
 
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_operator::{
     api::{GoDuration, RedisQuorum, RedisQuorumSpec},
     quorum::model::effective::{self, Lowering},
-    time::Monotonic,
 };
 
 use super::{
     check::{Rules, holds, large, violated},
-    core::{admits, granted},
+    core::{NOW, admits, ago, granted},
 };
 
 const SMALL: u8 = 1;
 const LARGE: u8 = 3;
 /// A time longer than any wait, beyond which the model does not distinguish times.
 const LONG: u8 = LARGE + 1;
-const NOW: u64 = 1_000;
 
 #[derive(Clone)]
 struct Settings {
@@ -75,9 +74,9 @@ type Next = (u8, Count);
 ///
 /// There are few inputs, and each goes to the real function once.
 struct Table {
-    next: Vec<(NextOf, Next)>,
+    next: HashMap<NextOf, Next>,
     /// The rejoin delay, by wanted and published value.
-    delay: Vec<((u8, u8), u8)>,
+    delay: HashMap<(u8, u8), u8>,
 }
 
 fn quorum(wanted: u8, published: u8) -> RedisQuorum {
@@ -90,20 +89,16 @@ fn quorum(wanted: u8, published: u8) -> RedisQuorum {
     quorum
 }
 
-fn moment(ago: u8) -> Monotonic {
-    Monotonic::new(Duration::from_secs(NOW - u64::from(ago)))
-}
-
 /// The crate's type of a wait.
 ///
 /// It exists only while the wanted value is smaller than the one in force.
 fn lowering(count: Count) -> Option<Lowering> {
-    let (ago, held, is_for_this) = count?;
+    let (age, held, is_for_this) = count?;
     let (mut quorum, mut lowering) = (quorum(SMALL, LARGE), None);
     if !is_for_this {
         quorum.metadata.generation = Some(1);
     }
-    let _ = effective::next(&quorum, &mut lowering, held, moment(ago));
+    let _ = effective::next(&quorum, &mut lowering, held, ago(age));
     lowering
 }
 
@@ -117,26 +112,18 @@ impl Table {
         let begun = (0..=LONG).flat_map(|ago| [(ago, false), (ago, true)]);
         let begun = begun.flat_map(|(ago, held)| [Some((ago, held, true)), Some((ago, held, false))]);
         let counts: Vec<Count> = std::iter::once(None).chain(begun).collect();
-        let mut table = Self { next: Vec::new(), delay: Vec::new() };
+        let mut table = Self { next: HashMap::new(), delay: HashMap::new() };
         for (wanted, published) in values.into_iter().flat_map(|wanted| values.map(|published| (wanted, published))) {
             let quorum = quorum(wanted, published);
-            table.delay.push(((wanted, published), ticks_of(effective::rejoin_delay_of(&quorum))));
+            table.delay.insert((wanted, published), ticks_of(effective::rejoin_delay_of(&quorum)));
             for (count, held) in counts.iter().flat_map(|count| [(*count, false), (*count, true)]) {
                 let mut after = lowering(count);
-                let (next, _) = effective::next(&quorum, &mut after, held, moment(0));
+                let (next, _) = effective::next(&quorum, &mut after, held, NOW);
                 let same = counts.iter().find(|known| lowering(**known) == after).copied();
-                table.next.push(((wanted, published, count, held), (ticks_of(next), same.expect("a count"))));
+                table.next.insert((wanted, published, count, held), (ticks_of(next), same.expect("a count")));
             }
         }
         table
-    }
-
-    fn next(&self, input: (u8, u8, Count, bool)) -> (u8, Count) {
-        self.next.iter().find(|(known, _)| *known == input).expect("an input").1
-    }
-
-    fn delay(&self, wanted: u8, published: u8) -> u8 {
-        self.delay.iter().find(|(known, _)| *known == (wanted, published)).expect("an input").1
     }
 }
 
@@ -207,10 +194,9 @@ impl World {
 
 impl Settings {
     fn observe(&self, world: &mut World) {
-        let longer = world.held.is_some_and(|(ttl, _)| ttl > world.wanted);
-        let seen = longer && self.looks_at_holds;
+        let is_longer = self.looks_at_holds && world.held.is_some_and(|(ttl, _)| ttl > world.wanted);
         let (value, count) = if self.lowers_late {
-            self.table.next((world.wanted, world.published, world.count, seen))
+            self.table.next[&(world.wanted, world.published, world.count, is_longer)]
         } else {
             (world.wanted, None)
         };
@@ -294,12 +280,12 @@ impl Rules for Settings {
                 world.forgotten = world.forgotten.max(world.promised);
                 (world.promised, world.fenced_for) = (0, Some(0));
             }
-            Step::ReadDelay => world.delay_read = Some((self.table.delay(world.wanted, world.published), true)),
+            Step::ReadDelay => world.delay_read = Some((self.table.delay[&(world.wanted, world.published)], true)),
             Step::Admit => {
                 let (Some((delay, is_fresh)), Some(age)) = (world.delay_read.take(), world.fenced_for) else {
                     return false;
                 };
-                if !(is_fresh || !self.versions) || !admits(age, delay) {
+                if (!is_fresh && self.versions) || !admits(age, delay) {
                     return false;
                 }
                 world.admitted_early = world.forgotten > 0;

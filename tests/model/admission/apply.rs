@@ -141,6 +141,32 @@ impl Admission {
         matches!(again, Some((FenceStep::WriteFenced { close: true, .. }, _)))
     }
 
+    pub(super) fn read(&self, world: &mut World, number: usize) -> bool {
+        self.receive(world, number);
+        let (replica, record) = (world.replicas[number], world.record);
+        let Doing::Checked(process) = replica.doing else { return false };
+        let again = self.decide(world, &replica, &record);
+        let same = replica.observed.is_some_and(|observed| observed.process == process);
+        world.replicas[number].doing = match again {
+            Some((FenceStep::Admit, next)) if same => Doing::Read(process, next, true),
+            _ => Doing::Nothing,
+        };
+        true
+    }
+
+    pub(super) fn write(&self, world: &mut World, number: usize) -> bool {
+        let Doing::Read(process, next, newest) = world.replicas[number].doing else { return false };
+        if newest {
+            self.publish(world, number, next);
+            let at = &mut world.processes[usize::from(process)];
+            (at.shut, at.admitted) = (false, true);
+            world.replicas[number].doing = Doing::Written(process);
+        } else {
+            world.replicas[number].doing = Doing::Nothing;
+        }
+        true
+    }
+
     pub(super) fn open(&self, world: &mut World, number: usize) {
         let Doing::Written(checked) = world.replicas[number].doing else { return };
         world.replicas[number].doing = Doing::Nothing;

@@ -1,21 +1,13 @@
 //! Converts the model's compact state to the crate's types, and back.
 
-use std::time::Duration;
-
 use redlock_operator::fence::predecessor::{Facts, NODE_READY_FOR, NodeFacts, NodeIdentity, PresentNode, judge};
 use redlock_operator::fence::{
     self, FenceInput, FenceStep, ObservedProcess, ProcessWatch, Reach, Record, RunId, Users, Verdict, decide,
 };
 use redlock_operator::time::Monotonic;
 
-use super::super::core::ticks;
+use super::super::core::{NOW, ago, fence_input};
 use super::*;
-
-const NOW: Monotonic = Monotonic::new(Duration::from_secs(10_000));
-
-fn ago(number: u8) -> Monotonic {
-    NOW.saturating_sub(ticks(number))
-}
 
 fn run(number: u8) -> RunId {
     RunId::new(number.to_string())
@@ -144,22 +136,12 @@ impl Admission {
         let observed = replica.observed?;
         let real = record.record(world);
         let verdict = self.verdict(world, &real, &observed);
-        let seen = observed.watch().last().cloned()?;
+        let reach = Reach::Answering(observed.watch().last().cloned()?);
         let fenced = replica.fenced.filter(|(process, _)| *process == observed.process);
         let step = decide(&FenceInput {
-            now: NOW,
-            record: &real,
-            reach: &Reach::Answering(seen),
-            predecessor: &verdict,
-            rejoin_delay: ticks(self.delay),
             fenced_since: fenced.map(|(_, since)| ago(since)),
             epoch_raised: replica.raised == Some(observed.process),
-            clock_jumped: false,
-            must_restart: false,
-            unreported: false,
-            process: None,
-            forgot: false,
-            unfit: false,
+            ..fence_input(&real, &reach, &verdict, self.delay)
         });
         let next = real.after(step, Some(&process(world, observed.process)), &verdict);
         Some((step, Published::of(&next)))
