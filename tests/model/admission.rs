@@ -242,37 +242,29 @@ impl Rules for Admission {
         }
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         match step {
             Step::Tick => self.tick(world),
-            Step::Restart => return self.next_process(world, Life::Ended),
-            Step::ForceDelete => return self.next_process(world, Life::CutOff),
-            Step::NodeBack(at) => return Self::end_cut_off(world, at, Life::NodeBack),
-            Step::Declare(at) => return Self::end_cut_off(world, at, Life::Declared),
-            Step::Rename(at) => {
-                let process = &mut world.processes[at];
-                let cut_off = process.life == Life::CutOff;
-                process.renamed |= cut_off;
-                return cut_off;
-            }
+            Step::Restart => self.next_process(world, Life::Ended),
+            Step::ForceDelete => self.next_process(world, Life::CutOff),
+            Step::NodeBack(at) => Self::end_cut_off(&mut world.processes[at], Life::NodeBack),
+            Step::Declare(at) => Self::end_cut_off(&mut world.processes[at], Life::Declared),
+            Step::Rename(at) => world.processes[at].renamed |= world.processes[at].life == Life::CutOff,
+            Step::Lead(_) if world.terms == self.terms => {}
             Step::Lead(number) => {
-                if world.terms == self.terms {
-                    return false;
-                }
                 world.terms += 1;
                 let replica = &mut world.replicas[number];
                 (replica.term, replica.raised, replica.doing) = (world.terms, None, Doing::Nothing);
             }
             Step::Receive(number) => self.receive(world, number),
             Step::Probe(number) => self.probe(world, number),
-            Step::Act(number) => return self.act(world, number),
-            Step::Read(number) => return self.read(world, number),
-            Step::Write(number) => return self.write(world, number),
+            Step::Act(number) => self.act(world, number),
+            Step::Read(number) => self.read(world, number),
+            Step::Write(number) => self.write(world, number),
             Step::Open(number) => self.open(world, number),
             Step::Close(number) => self.close(world, number),
             Step::Fail(number) => world.replicas[number].doing = Doing::Nothing,
         }
-        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

@@ -16,12 +16,13 @@ pub(crate) trait Rules: Clone + Send + Sync + 'static {
     }
     /// Adds every step that can be possible.
     fn steps(&self, state: &Self::State, steps: &mut Vec<Self::Step>);
-    /// Changes the state, and returns whether the step is possible.
-    fn apply(&self, state: &mut Self::State, step: Self::Step) -> bool;
-    /// The state after the step, if the step is possible and has an effect.
+    /// Changes the state, unless the step is impossible.
+    fn apply(&self, state: &mut Self::State, step: Self::Step);
+    /// The state after the step, if the step changes it.
     fn after(&self, state: &Self::State, step: Self::Step) -> Option<Self::State> {
         let mut next = *state;
-        (self.apply(&mut next, step) && next != *state).then_some(next)
+        self.apply(&mut next, step);
+        (next != *state).then_some(next)
     }
     /// A common representative of all states that differ only in the names of members or clients.
     fn canonical(&self, state: Self::State) -> Self::State {

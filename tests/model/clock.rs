@@ -146,7 +146,7 @@ impl Rules for Clocks {
         }
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         match step {
             Step::Tick => {
                 world.now += 1;
@@ -159,14 +159,14 @@ impl Rules for Clocks {
             }
             Step::Ask => world.b = Asked::At(world.now),
             Step::Set => {
-                let Asked::At(sent) = world.b else { return false };
+                let Asked::At(sent) = world.b else { return };
                 if !world.gone {
-                    return false;
+                    return;
                 }
                 world.b = Asked::Set { sent, time: signed(world.now) + world.ahead };
             }
             Step::Answer => {
-                let Asked::Set { sent, time } = world.b else { return false };
+                let Asked::Set { sent, time } = world.b else { return };
                 let vote = sample(Reading { sent, time, received: world.now });
                 let steady = !world.jumped && self.watch(world).check(&vote, RULE).is_none();
                 let counts = steady || !self.watches;
@@ -175,7 +175,6 @@ impl Rules for Clocks {
             }
         }
         world.gone |= signed(world.now) + world.ahead >= signed(TTL);
-        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

@@ -174,14 +174,14 @@ impl Rules for Continuity {
         steps.extend((0..MEMBERS).flat_map(|at| of_member.map(|step| Step::Member(at, step))));
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         let answer_of = |world: &World, answer| Self::count(&world.members, |member| member.last_answer == answer);
         match step {
             Step::Tick => self.tick(world),
             Step::Grant => {
-                let Some(valid) = world.round.and_then(|elapsed| granted(self.ttl, elapsed)) else { return false };
+                let Some(valid) = world.round.and_then(|elapsed| granted(self.ttl, elapsed)) else { return };
                 if world.is_granted || !Self::won(world) {
-                    return false;
+                    return;
                 }
                 (world.is_granted, world.belief) = (true, valid);
                 Self::end_round(world);
@@ -191,12 +191,12 @@ impl Rules for Continuity {
                 world.round = Some(0);
                 world.members.iter_mut().for_each(|member| member.other = member.fence != Fence::Admitted);
             }
-            Step::Renew => return self.renew(world),
+            Step::Renew => self.renew(world),
             Step::Refused => {
                 let no = |member: &Member| matches!(member.vote, Answer::Missing | Answer::Another);
                 let is_fresh = world.round.is_some_and(|elapsed| elapsed <= self.window);
                 if world.status != Status::Held || !is_fresh || Self::count(&world.members, no) < MAJORITY {
-                    return false;
+                    return;
                 }
                 Self::over(world);
                 Self::end_round(world);
@@ -219,10 +219,9 @@ impl Rules for Continuity {
                 world.status = Status::Ending;
                 Self::ask_again(world);
             }
-            Step::Member(at, step) => return self.member_step(world, at, step),
-            _ => return false,
+            Step::Member(at, step) => self.member_step(world, at, step),
+            _ => {}
         }
-        true
     }
 
     fn canonical(&self, mut world: World) -> World {

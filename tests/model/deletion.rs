@@ -136,7 +136,7 @@ impl Rules for Deletion {
         steps.extend([Tick, Promise, Die, Bury, Delete, Observe, Lead, MakeAgain, Admit]);
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         match (step, world.quorum) {
             (Step::Tick, _) => {
                 let older = |age: Option<u8>| age.map(|age| (age + 1).min(LONG));
@@ -157,9 +157,8 @@ impl Rules for Deletion {
             }
             (Step::MakeAgain, Quorum::Gone) => world.quorum = Quorum::Again(0),
             (Step::Admit, Quorum::Again(age)) if admits(age, rejoin_ticks(SMALL)) => world.quorum = Quorum::Votes,
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

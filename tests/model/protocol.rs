@@ -47,12 +47,10 @@ impl Fence {
         }
     }
 
-    pub(crate) fn observe(&mut self) -> bool {
-        let is_new = *self == Self::Restarted;
-        if is_new {
+    pub(crate) fn observe(&mut self) {
+        if *self == Self::Restarted {
             *self = Self::Observed(0);
         }
-        is_new
     }
 
     pub(crate) fn admit(&mut self, delay: &Delay) -> bool {
@@ -192,7 +190,7 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
     fn vote(&self, world: &WorldOf<Self>, client: usize, at: usize) -> Yes;
     /// Whether the client's votes are sufficient.
     fn won(&self, world: &WorldOf<Self>, client: usize) -> bool;
-    /// Changes the added state when a round of the client begins or ends.
+    /// Changes the added state when the client enters a phase.
     fn set_round(&self, world: &mut WorldOf<Self>, client: usize);
     fn give_up(&self, world: &mut WorldOf<Self>, client: usize) {
         self.over(world, client);
@@ -201,16 +199,14 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
     fn release(&self, member: &mut Member<Self::Member>) {
         member.delete();
     }
-    /// The added state of a client after that end.
-    fn released(&self, client: Self::Client) -> Self::Client;
-    fn restart(&self, world: &mut WorldOf<Self>, at: usize) -> bool;
-    fn admit(&self, world: &mut WorldOf<Self>, at: usize) -> bool {
-        world.members[at].fence.admit(&self.base().delay)
+    fn restart(&self, world: &mut WorldOf<Self>, at: usize);
+    fn admit(&self, world: &mut WorldOf<Self>, at: usize) {
+        world.members[at].fence.admit(&self.base().delay);
     }
 
     fn extra_steps(&self, world: &WorldOf<Self>) -> Vec<Self::Step>;
-    fn apply_extra(&self, world: &mut WorldOf<Self>, step: Self::Step) -> bool;
-    /// Changes the added state after any step.
+    fn apply_extra(&self, world: &mut WorldOf<Self>, step: Self::Step);
+    /// Changes the added state after any step, even an impossible one.
     fn after_step(&self, before: &WorldOf<Self>, world: &mut WorldOf<Self>, step: Step<Self::Step>);
 
     /// Members with the same role can change their places.
@@ -235,7 +231,7 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
         String::new()
     }
 
-    /// Begins or ends a round.
+    /// Begins or ends a round of the client.
     fn enter(&self, world: &mut WorldOf<Self>, client: usize, phase: Phase) {
         world.members.iter_mut().for_each(|member| member.votes[client] = Yes::None);
         let now = &mut world.clients[client];
@@ -248,8 +244,7 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
         let ours = world.members.iter_mut().filter(|member| member.owner == number(client));
         ours.for_each(|member| self.release(member));
         self.enter(world, client, Phase::Idle);
-        let extra = self.released(world.clients[client].extra);
-        world.clients[client] = Client { extra, ..Client::default() };
+        (world.clients[client].valid, world.clients[client].superseded) = (0, false);
     }
 
     /// The time to live that the client's request leaves on the key.

@@ -33,7 +33,7 @@ struct Settings {
     /// Whether a smaller value waits until no hold with the larger one was renewed for its time.
     lowers_late: bool,
     /// Whether the leader observes the holds.
-    looks_at_holds: bool,
+    reads_holds: bool,
     /// Whether a larger value must be published before its use.
     publishes_first: bool,
     /// Whether a wait belongs to one specification, instead of to any with the same value.
@@ -50,7 +50,7 @@ impl Settings {
             changes,
             restarts,
             lowers_late: true,
-            looks_at_holds: true,
+            reads_holds: true,
             publishes_first: true,
             counts_by_specification: true,
             versions: true,
@@ -194,7 +194,7 @@ impl World {
 
 impl Settings {
     fn observe(&self, world: &mut World) {
-        let is_longer = self.looks_at_holds && world.held.is_some_and(|(ttl, _)| ttl > world.wanted);
+        let is_longer = self.reads_holds && world.held.is_some_and(|(ttl, _)| ttl > world.wanted);
         let (value, count) = if self.lowers_late {
             self.table.next[&(world.wanted, world.published, world.count, is_longer)]
         } else {
@@ -242,7 +242,7 @@ impl Rules for Settings {
         }
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         match step {
             Step::Tick => world.tick(),
             Step::Want(value) => {
@@ -251,25 +251,26 @@ impl Rules for Settings {
                 world.changed();
             }
             Step::Observe => self.observe(world),
-            Step::Publish => match world.to_publish.take() {
-                Some((value, is_fresh)) if is_fresh || !self.versions => {
-                    world.published = value;
+            Step::Publish => {
+                if let Some((value, is_fresh)) = world.to_publish
+                    && (is_fresh || !self.versions)
+                {
+                    (world.published, world.to_publish) = (value, None);
                     world.changed();
                 }
-                _ => return false,
-            },
+            }
             Step::OtherLeader => world.count = None,
             Step::Grant(ttl) => {
                 world.granting = Some((ttl, 0));
                 world.promise(ttl);
             }
             Step::Granted => {
-                let valid = |(ttl, age)| Some((ttl, granted(ttl, age)?));
-                world.held = world.granting.take().and_then(valid);
-                return world.held.is_some();
+                let Some((ttl, age)) = world.granting else { return };
+                let Some(valid) = granted(ttl, age) else { return };
+                (world.held, world.granting) = (Some((ttl, valid)), None);
             }
             Step::Renew => {
-                let Some((ttl, _)) = world.held else { return false };
+                let Some((ttl, _)) = world.held else { return };
                 world.held = Some((ttl, ttl));
                 world.promise(ttl);
             }
@@ -282,18 +283,14 @@ impl Rules for Settings {
             }
             Step::ReadDelay => world.delay_read = Some((self.table.delay[&(world.wanted, world.published)], true)),
             Step::Admit => {
-                let (Some((delay, is_fresh)), Some(age)) = (world.delay_read.take(), world.fenced_for) else {
-                    return false;
-                };
-                if (!is_fresh && self.versions) || !admits(age, delay) {
-                    return false;
+                let (Some((delay, is_fresh)), Some(age)) = (world.delay_read, world.fenced_for) else { return };
+                if (is_fresh || !self.versions) && admits(age, delay) {
+                    world.admitted_early = world.forgotten > 0;
+                    (world.fenced_for, world.delay_read) = (None, None);
+                    world.changed();
                 }
-                world.admitted_early = world.forgotten > 0;
-                world.fenced_for = None;
-                world.changed();
             }
         }
-        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

@@ -10,12 +10,11 @@ use redlock_operator::quorum::model::{lists::Lists, member::MemberSummary, membe
 
 use super::change::{self, Stage, majority};
 use super::core::rejoin_ticks;
+use super::protocol::{CLIENTS, MOST};
 use super::sets::{Set, members_of};
 
 mod rules;
 mod tests;
-
-const MOST: usize = 5;
 
 /// The rules, each with its switch.
 #[derive(Clone)]
@@ -177,13 +176,12 @@ impl Shared {
         })
     }
 
-    fn observe(&self, world: &mut World, operator: usize, at: usize) -> bool {
+    fn observe(&self, world: &mut World, operator: usize, at: usize) {
         let now = world.operators[operator];
         let claims = u8::try_from(list_at(now.stage) + 1).unwrap();
         if !self.lists[list_at(now.stage)].contains(&at) {
-            return false;
+            return;
         }
-        let before = *world;
         let blind = !self.stands(world, 1 - operator);
         let member = &mut world.members[at];
         member.closed[operator] |= now.stage != Stage::Old && self.closes;
@@ -204,14 +202,13 @@ impl Shared {
         }
         let everywhere = self.lists[list_at(now.stage)].iter().all(|at| world.members[*at].kept[operator]);
         world.operators[operator].joined |= everywhere;
-        before != *world
     }
 
     /// The leader's next step, by the real decision.
-    fn lead(&self, world: &mut World, operator: usize) -> bool {
+    fn lead(&self, world: &mut World, operator: usize) {
         let now = world.operators[operator];
         if now.stage == Stage::New {
-            return false;
+            return;
         }
         let lists = self.lists_at(now.stage);
         let closed = |at: usize| {
@@ -228,7 +225,7 @@ impl Shared {
         let members: Vec<_> = (0..self.members).map(view).collect();
         if now.stage == Stage::Joint && now.since == 0 && members.iter().all(|member| member.closed) {
             world.operators[operator].since = 1;
-            return true;
+            return;
         }
         match change::next_step(&lists, &members, now.since, self.wait) {
             ChangeStep::Switch => self.switch(world, operator),
@@ -237,9 +234,8 @@ impl Shared {
                 (now.stage, now.since, now.joined) = (Stage::New, 0, false);
                 world.members.iter_mut().for_each(|member| member.kept[operator] = false);
             }
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     /// Assigns the earlier grants to the lagging replica.
@@ -256,42 +252,41 @@ impl Shared {
         (now.stage, now.old_valid, now.valid) = (Stage::Joint, now.valid, 0);
     }
 
-    fn acquire(&self, world: &mut World, voter: Voter, set: Set) -> bool {
+    fn acquire(&self, world: &mut World, voter: Voter, set: Set) {
         let is_free = |at: usize| Self::votes(world, voter, at) && world.members[at].owner == 0;
         if !self.may_vote(world, voter) || !members_of(set).all(is_free) || *voter.valid(world) > 0 {
-            return false;
+            return;
         }
         for at in members_of(set) {
             (world.members[at].owner, world.members[at].ttl) = (voter.owner(), self.ttl);
         }
         *voter.valid(world) = self.ttl;
-        true
     }
 
-    fn renew(&self, world: &mut World, voter: Voter) -> bool {
+    fn renew(&self, world: &mut World, voter: Voter) {
         let ours = |at: usize| Self::votes(world, voter, at) && world.members[at].owner == voter.owner();
         let ours: Vec<bool> = (0..self.members).map(ours).collect();
         let wins = self.wins(Self::list_of(world, voter), |at| ours[at]);
         if !self.may_vote(world, voter) || !wins || *voter.valid(world) == 0 {
-            return false;
+            return;
         }
         (0..self.members).filter(|at| ours[*at]).for_each(|at| world.members[at].ttl = self.ttl);
         *voter.valid(world) = self.ttl;
-        true
     }
 
-    fn release(world: &mut World, operator: usize) -> bool {
+    fn release(world: &mut World, operator: usize) {
         let voter = Voter { operator, lags: false };
-        for member in world.members.iter_mut().filter(|member| member.owner == voter.owner()) {
-            (member.owner, member.ttl) = (0, 0);
+        if *voter.valid(world) > 0 {
+            *voter.valid(world) = 0;
+            let ours = world.members.iter_mut().filter(|member| member.owner == voter.owner());
+            ours.for_each(|member| (member.owner, member.ttl) = (0, 0));
         }
-        std::mem::take(voter.valid(world)) > 0
     }
 
-    fn lapse(&self, world: &mut World, operator: usize, at: usize) -> bool {
+    fn lapse(&self, world: &mut World, operator: usize, at: usize) {
         let member = &mut world.members[at];
         if !self.lapses {
-            return false;
+            return;
         }
         // A claim lives for longer than a promise.
         let now = world.operators[operator];
@@ -299,7 +294,7 @@ impl Shared {
         let promised =
             (now.valid > 0 && member.owner == leader.owner()) || (now.old_valid > 0 && member.owner == late.owner());
         if member.entries[operator] == 0 || promised {
-            return false;
+            return;
         }
         (member.entries[operator], member.kept[operator]) = (0, false);
         // After this time no operator believes that it has joined, unless it has had a majority since the last renewal.
@@ -307,21 +302,19 @@ impl Shared {
         for one in [operator, 1 - operator] {
             world.operators[one].joined &= if one == operator { self.stands(world, one) } else { !lost[one] };
         }
-        true
     }
 
     /// A replica that has joined makes its claim again on a process that it has admitted, beside no other list.
-    fn reclaim(&self, world: &mut World, operator: usize, at: usize) -> bool {
+    fn reclaim(&self, world: &mut World, operator: usize, at: usize) {
         let has_joined = self.wins(0, |at| world.members[at].entries[operator] == 1);
         let blind = !self.stands(world, 1 - operator);
         let member = &mut world.members[at];
         let can_claim = member.lags[operator] && !member.closed[operator] && member.entries[1 - operator] <= 1;
         if !self.lapses || !has_joined || !can_claim || member.entries[operator] != 0 {
-            return false;
+            return;
         }
         member.entries[operator] = 1;
         member.lost[1 - operator] |= blind;
-        true
     }
 
     fn tick(&self, world: &mut World) {

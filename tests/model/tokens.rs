@@ -22,13 +22,11 @@ use redlock_operator::{
 use super::{
     check::{holds, large, violated},
     core::{Majorities, Yes},
-    protocol::{CLIENTS, number},
+    protocol::{CLIENTS, MOST, number},
     sets::{Set, members_of, named, sets},
 };
 
 use rule::Rule;
-
-const MOST: usize = 5;
 
 #[derive(Clone)]
 struct Tokens {

@@ -18,7 +18,7 @@ struct Votes {
     /// Whether a restarted member is closed until the operator opens it.
     fence: bool,
     /// Whether ages begin at the first observation of the process, instead of at its own start.
-    first_sight: bool,
+    first_observation: bool,
     /// Whether members are external masters, which the operator cannot close.
     external: bool,
     /// Whether votes count only for the process that was admitted.
@@ -51,7 +51,7 @@ impl Votes {
         Self {
             base,
             fence: true,
-            first_sight: true,
+            first_observation: true,
             external: false,
             bound_to_run_id: true,
             repair_uncounted: true,
@@ -169,9 +169,10 @@ impl Protocol for Votes {
     }
 
     fn set_round(&self, world: &mut World, client: usize) {
-        let in_round = world.clients[client].is_in_round();
+        let now = &mut world.clients[client];
+        now.extra.released_before |= now.phase == Phase::Idle && !self.fresh_value;
         for member in &mut world.members {
-            member.extra.other[client] = in_round && member.fence != Fence::Admitted;
+            member.extra.other[client] = now.is_in_round() && member.fence != Fence::Admitted;
         }
     }
 
@@ -193,10 +194,6 @@ impl Protocol for Votes {
         }
     }
 
-    fn released(&self, _: ClientExtra) -> ClientExtra {
-        ClientExtra { released_before: !self.fresh_value }
-    }
-
     fn swap_clients(&self, member: &mut MemberExtra) {
         member.other.swap(0, 1);
     }
@@ -205,9 +202,8 @@ impl Protocol for Votes {
         world.clients.iter().any(|client| client.valid > 0) && (world.extra.forgetful_grant || !self.track)
     }
 
-    fn restart(&self, world: &mut World, at: usize) -> bool {
-        let is_possible = world.members[at].fence != Fence::Restarted && self.one_more_out(world, at);
-        if is_possible {
+    fn restart(&self, world: &mut World, at: usize) {
+        if world.members[at].fence != Fence::Restarted && self.one_more_out(world, at) {
             let in_round = world.clients.map(|client| client.is_in_round());
             let member = &mut world.members[at];
             member.delete();
@@ -216,11 +212,12 @@ impl Protocol for Votes {
             let other = in_round.map(|in_round| in_round && self.fence);
             member.extra = MemberExtra { stepped: false, other, forgot: self.track };
         }
-        is_possible
     }
 
     fn after_step(&self, before: &World, world: &mut World, step: Step<Extra>) {
-        if let Step::Grant(client) = step {
+        if let Step::Grant(client) = step
+            && world.clients[client].phase == Phase::Held
+        {
             let is_forgetful = |member: &Member| member.extra.forgot && member.votes[client] != Yes::None;
             world.extra.forgetful_grant |= before.members.iter().any(is_forgetful);
         }
@@ -243,7 +240,7 @@ impl Protocol for Votes {
             if self.ghosts {
                 steps.extend([Extra::GhostSet(member), Extra::GhostGone(member)]);
             }
-            if !self.first_sight {
+            if !self.first_observation {
                 steps.push(Extra::UptimeLies(member));
             }
             if self.clock_steps {
@@ -253,11 +250,13 @@ impl Protocol for Votes {
         steps
     }
 
-    fn apply_extra(&self, world: &mut World, step: Extra) -> bool {
+    fn apply_extra(&self, world: &mut World, step: Extra) {
         let members = world.members;
         let is_ours = |client, at: usize| members[at].owner == number(client) && self.serves(&members[at]);
         match step {
-            Extra::LateSet(client, at) => return self.set_again(world, client, at, self.base.ttl, false),
+            Extra::LateSet(client, at) => {
+                self.set_again(world, client, at, self.base.ttl, false);
+            }
             Extra::LateExtended(client, at) if is_ours(client, at) => {
                 world.members[at].ttl = self.ttl(&world.clients[client], &members[at]);
             }
@@ -267,7 +266,6 @@ impl Protocol for Votes {
                 if is_set && !self.repair_uncounted && world.clients[client].phase == Phase::Extending {
                     world.members[at].votes[client] = self.vote(world, client, at);
                 }
-                return is_set;
             }
             Extra::GhostSet(at) if members[at].owner == NOBODY && self.serves(&members[at]) => {
                 (world.members[at].owner, world.members[at].ttl) = (GHOST, self.base.ttl);
@@ -284,9 +282,8 @@ impl Protocol for Votes {
                 world.members[at].delete();
                 (world.members[at].fence, world.members[at].extra.stepped) = (Fence::Observed(0), false);
             }
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     fn describe_extra(&self, step: Extra) -> String {

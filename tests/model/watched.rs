@@ -160,15 +160,15 @@ impl Watched {
         world.record = Some(Record { of, mark, delay: known.max(DELAYS[client]) });
     }
 
-    fn go(&self, world: &mut World, client: usize) -> bool {
+    fn go(&self, world: &mut World, client: usize) {
         let (delay, identity) = (DELAYS[client], world.identity);
         let next = match world.clients[client] {
             Phase::Connected => Phase::HasRecord(world.record),
             Phase::HasRecord(record) => {
                 self.decide(world, client, record, identity);
-                return true;
+                return;
             }
-            Phase::Waiting { since, .. } if since < delay => return false,
+            Phase::Waiting { since, .. } if since < delay => return,
             Phase::Waiting { of, mark, .. } => Phase::Ready { of, mark: Some(mark) },
             Phase::Ready { of, mark } => Phase::Raised { of, mark },
             Phase::Raised { of, mark } => {
@@ -191,10 +191,9 @@ impl Watched {
                 self.write(world, client, of, mark);
                 self.vote(world, client)
             }
-            Phase::Voting => return false,
+            Phase::Voting => return,
         };
         world.clients[client] = next;
-        true
     }
 
     fn vote(&self, world: &mut World, client: usize) -> Phase {
@@ -203,9 +202,9 @@ impl Watched {
     }
 
     /// Loses the data, or replaces it by the copy's.
-    fn lose(&self, world: &mut World, step: Step) -> bool {
+    fn lose(&self, world: &mut World, step: Step) {
         if world.faults == self.faults {
-            return false;
+            return;
         }
         world.faults += 1;
         let before = world.identity;
@@ -227,7 +226,6 @@ impl Watched {
                 *client = Phase::Connected;
             }
         }
-        true
     }
 }
 
@@ -240,7 +238,7 @@ impl Rules for Watched {
         steps.extend((0..DELAYS.len()).map(Step::Go));
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         match step {
             Step::Tick => {
                 world.age = (world.age + 1).min(DELAYS[1]);
@@ -251,10 +249,10 @@ impl Rules for Watched {
                 }
             }
             Step::Copy => world.copy = world.record,
-            Step::Go(client) => return world.marks <= 6 && self.go(world, client),
-            Step::Restart | Step::Replace | Step::Resync | Step::Flush => return self.lose(world, step),
+            Step::Go(_) if world.marks > 6 => {}
+            Step::Go(client) => self.go(world, client),
+            Step::Restart | Step::Replace | Step::Resync | Step::Flush => self.lose(world, step),
         }
-        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

@@ -16,25 +16,21 @@ impl Admission {
         }
     }
 
-    pub(super) fn next_process(&self, world: &mut World, life: Life) -> bool {
+    pub(super) fn next_process(&self, world: &mut World, life: Life) {
         let current = usize::from(world.current);
         if current + 1 == self.processes {
-            return false;
+            return;
         }
         let pod = world.processes[current].pod + u8::from(life == Life::CutOff);
         world.processes[current].life = life;
         world.processes[current + 1] = Process { life: Life::Running, pod, ..world.processes[current + 1] };
         world.current += 1;
-        true
     }
 
-    pub(super) fn end_cut_off(world: &mut World, at: usize, life: Life) -> bool {
-        let process = &mut world.processes[at];
-        let cut_off = process.life == Life::CutOff;
-        if cut_off {
+    pub(super) fn end_cut_off(process: &mut Process, life: Life) {
+        if process.life == Life::CutOff {
             process.life = life;
         }
-        cut_off
     }
 
     pub(super) fn receive(&self, world: &mut World, number: usize) {
@@ -86,14 +82,14 @@ impl Admission {
         }
     }
 
-    pub(super) fn act(&self, world: &mut World, number: usize) -> bool {
+    pub(super) fn act(&self, world: &mut World, number: usize) {
         let replica = world.replicas[number];
-        let Some(process) = replica.observed.map(|observed| observed.process) else { return false };
-        let Some((step, next)) = self.decide(world, &replica, &replica.cache) else { return false };
+        let Some(process) = replica.observed.map(|observed| observed.process) else { return };
+        let Some((step, next)) = self.decide(world, &replica, &replica.cache) else { return };
         match step {
             FenceStep::RaiseEpoch => {
                 if !Self::reaches(world, process) || world.processes[usize::from(process)].epoch > replica.term {
-                    return false;
+                    return;
                 }
                 world.processes[usize::from(process)].epoch = replica.term;
                 self.cut_others(world, number, process);
@@ -102,18 +98,16 @@ impl Admission {
             }
             FenceStep::Admit => {
                 if !Self::reaches(world, process) || world.processes[usize::from(process)].open {
-                    return false;
+                    return;
                 }
                 self.probe(world, number);
                 world.replicas[number].doing = Doing::Checked(process);
             }
-            FenceStep::Nothing | FenceStep::Wait { .. } => return false,
+            FenceStep::Nothing | FenceStep::Wait { .. } => {}
             FenceStep::WriteFenced { close, .. } => {
-                if close && replica.cache.admitted && !self.is_still(world, number) {
-                    return false;
-                }
-                if !replica.cache_is_new {
-                    return false;
+                let is_undecided = close && replica.cache.admitted && !self.is_still(world, number);
+                if is_undecided || !replica.cache_is_new {
+                    return;
                 }
                 self.publish(world, number, next);
                 if close {
@@ -121,9 +115,8 @@ impl Admission {
                 }
             }
             _ if replica.cache_is_new => self.publish(world, number, next),
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     /// Whether a last observation still confirms that the admitted process must be fenced.
@@ -141,21 +134,20 @@ impl Admission {
         matches!(again, Some((FenceStep::WriteFenced { close: true, .. }, _)))
     }
 
-    pub(super) fn read(&self, world: &mut World, number: usize) -> bool {
+    pub(super) fn read(&self, world: &mut World, number: usize) {
         self.receive(world, number);
         let (replica, record) = (world.replicas[number], world.record);
-        let Doing::Checked(process) = replica.doing else { return false };
+        let Doing::Checked(process) = replica.doing else { return };
         let again = self.decide(world, &replica, &record);
         let same = replica.observed.is_some_and(|observed| observed.process == process);
         world.replicas[number].doing = match again {
             Some((FenceStep::Admit, next)) if same => Doing::Read(process, next, true),
             _ => Doing::Nothing,
         };
-        true
     }
 
-    pub(super) fn write(&self, world: &mut World, number: usize) -> bool {
-        let Doing::Read(process, next, newest) = world.replicas[number].doing else { return false };
+    pub(super) fn write(&self, world: &mut World, number: usize) {
+        let Doing::Read(process, next, newest) = world.replicas[number].doing else { return };
         if newest {
             self.publish(world, number, next);
             let at = &mut world.processes[usize::from(process)];
@@ -164,7 +156,6 @@ impl Admission {
         } else {
             world.replicas[number].doing = Doing::Nothing;
         }
-        true
     }
 
     pub(super) fn open(&self, world: &mut World, number: usize) {

@@ -66,11 +66,11 @@ impl Continuity {
         Self::count(&world.members, |member| member.vote == Answer::Yes) >= MAJORITY
     }
 
-    pub(super) fn renew(&self, world: &mut World) -> bool {
-        let Some(valid) = world.round.and_then(|elapsed| granted(self.ttl, elapsed)) else { return false };
+    pub(super) fn renew(&self, world: &mut World) {
+        let Some(valid) = world.round.and_then(|elapsed| granted(self.ttl, elapsed)) else { return };
         let elapsed = world.round.unwrap_or_default();
         if !world.is_granted || !Self::won(world) {
-            return false;
+            return;
         }
         world.is_wrong |= world.status == Status::Over;
         world.belief = world.belief.max(valid);
@@ -81,10 +81,9 @@ impl Continuity {
             }
         }
         Self::end_round(world);
-        true
     }
 
-    pub(super) fn member_step(&self, world: &mut World, at: usize, step: MemberStep) -> bool {
+    pub(super) fn member_step(&self, world: &mut World, at: usize, step: MemberStep) {
         let out = Self::count(&world.members, |member| member.fence != Fence::Admitted);
         let (age, status, granted) = (world.age, world.status, world.is_granted);
         let in_round = world.round.is_some();
@@ -93,7 +92,7 @@ impl Continuity {
         match step {
             MemberStep::Set if serves && !member.set && member.key == Key::Missing => {
                 if self.last_set.is_some_and(|last| age >= last) {
-                    return false;
+                    return;
                 }
                 (member.key, member.ttl, member.set) = (Key::Held, self.ttl, true);
                 if !granted && in_round {
@@ -110,7 +109,7 @@ impl Continuity {
             },
             MemberStep::LateExtend if serves && granted && member.key == Key::Held => member.ttl = self.ttl,
             MemberStep::Repair | MemberStep::LateRepair if serves && member.key == Key::Missing => {
-                let Some((_, end)) = member.repair else { return false };
+                let Some((_, end)) = member.repair else { return };
                 (member.key, member.ttl) = (Key::Held, end);
                 if step == MemberStep::Repair {
                     member.repair = None;
@@ -132,10 +131,11 @@ impl Continuity {
             MemberStep::Restart if member.fence != Fence::Restarted && (out < self.most_out || !serves) => {
                 (member.key, member.ttl, member.fence, member.other) = (Key::Missing, 0, Fence::Restarted, in_round);
             }
-            MemberStep::Observe => return member.fence.observe(),
-            MemberStep::Admit => return member.fence.admit(&self.delay),
-            _ => return false,
+            MemberStep::Observe => member.fence.observe(),
+            MemberStep::Admit => {
+                member.fence.admit(&self.delay);
+            }
+            _ => {}
         }
-        true
     }
 }

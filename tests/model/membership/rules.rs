@@ -85,23 +85,17 @@ impl Protocol for Change {
         client.extra.round = if client.is_in_round() { client.extra.received } else { Stage::Old };
     }
 
-    fn released(&self, client: ClientExtra) -> ClientExtra {
-        client
-    }
-
     /// The votes that it has given are on their way, or were counted.
-    fn restart(&self, world: &mut World, at: usize) -> bool {
+    fn restart(&self, world: &mut World, at: usize) {
         let member = &mut world.members[at];
-        let is_possible = world.extra.restarts < self.restarts && member.fence != Fence::Restarted;
-        if is_possible {
+        if world.extra.restarts < self.restarts && member.fence != Fence::Restarted {
             let extra = MemberExtra { recorded: member.extra.recorded, ..MemberExtra::default() };
             *member = Member { fence: Fence::Restarted, votes: member.votes, extra, ..Member::default() };
             world.extra.restarts += 1;
         }
-        is_possible
     }
 
-    fn admit(&self, world: &mut World, at: usize) -> bool {
+    fn admit(&self, world: &mut World, at: usize) {
         let (member, stage) = (&mut world.members[at], world.extra.stage);
         let leaves = stage == Stage::New && !self.new.contains(&at);
         let is_admitted = !leaves && member.fence.admit(&self.base.delay);
@@ -111,7 +105,6 @@ impl Protocol for Change {
             member.extra.open = [stage == Stage::Old, stage != Stage::Old];
             member.extra.recorded = stage != Stage::Old;
         }
-        is_admitted
     }
 
     fn after_step(&self, _: &World, world: &mut World, step: Step) {
@@ -130,24 +123,21 @@ impl Protocol for Change {
             }
         }
         if self.external && world.extra.restarts < self.restarts {
-            steps.extend((0..self.base.members).map(Extra::Fence));
+            let admitted = (0..self.base.members).filter(|at| world.members[*at].fence == Fence::Admitted);
+            steps.extend(admitted.map(Extra::Fence));
         }
         steps
     }
 
-    fn apply_extra(&self, world: &mut World, step: Extra) -> bool {
+    fn apply_extra(&self, world: &mut World, step: Extra) {
         match step {
             Extra::Receive(client) => self.receive(world, client),
             Extra::Repaired(client, at) => {
-                if world.members[at].owner != NOBODY || !self.executes(world, client, at) {
-                    return false;
+                if world.members[at].owner == NOBODY && self.executes(world, client, at) {
+                    world.members[at].set(client, world.clients[client].valid);
                 }
-                world.members[at].set(client, world.clients[client].valid);
             }
             Extra::Fence(at) => {
-                if world.members[at].fence != Fence::Admitted {
-                    return false;
-                }
                 world.members[at].fence = Fence::Observed(0);
                 world.extra.restarts += 1;
             }
@@ -167,7 +157,6 @@ impl Protocol for Change {
             }
             Extra::Finish => world.extra.stage = Stage::New,
         }
-        true
     }
 
     fn role(&self, member: usize) -> (bool, bool) {

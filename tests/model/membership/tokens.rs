@@ -7,9 +7,8 @@ use std::fmt::Write;
 
 use crate::change::{self, Stage, majority, meets_every_majority};
 use crate::check::{Rules, holds, violated};
+use crate::protocol::MOST;
 use crate::sets::{Set, has, members_of, named, sets};
-
-const MOST: usize = 5;
 
 #[derive(Clone)]
 struct Tokens {
@@ -121,7 +120,7 @@ impl Rules for Tokens {
         }
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         match step {
             Step::Grant(set) => {
                 let token = Self::highest(world, set) + 1;
@@ -140,7 +139,6 @@ impl Rules for Tokens {
                 world.restarts += 1;
             }
         }
-        true
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {

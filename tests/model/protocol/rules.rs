@@ -37,8 +37,8 @@ impl<P: Protocol> Rules for P {
         steps.extend(self.extra_steps(world).into_iter().map(Step::Extra));
     }
 
-    fn apply(&self, world: &mut Self::State, step: Self::Step) -> bool {
-        let (before, mut is_possible) = (*world, true);
+    fn apply(&self, world: &mut Self::State, step: Self::Step) {
+        let before = *world;
         match step {
             Step::Tick => tick(self, world),
             Step::Acquire(client) => self.enter(world, client, Phase::Acquiring),
@@ -46,18 +46,17 @@ impl<P: Protocol> Rules for P {
                 self.enter(world, client, Phase::Extending);
                 world.clients[client].short = short;
             }
-            Step::Set(client, at) => is_possible = execute(self, world, client, at, NOBODY),
-            Step::Extended(client, at) => is_possible = execute(self, world, client, at, number(client)),
-            Step::Grant(client) => is_possible = grant(self, world, client),
-            Step::Renew(client) => is_possible = renew(self, world, client),
+            Step::Set(client, at) => execute(self, world, client, at, NOBODY),
+            Step::Extended(client, at) => execute(self, world, client, at, number(client)),
+            Step::Grant(client) => grant(self, world, client),
+            Step::Renew(client) => renew(self, world, client),
             Step::GiveUp(client) => self.give_up(world, client),
-            Step::Restart(at) => is_possible = self.restart(world, at),
-            Step::Observe(at) => is_possible = world.members[at].fence.observe(),
-            Step::Admit(at) => is_possible = self.admit(world, at),
-            Step::Extra(step) => is_possible = self.apply_extra(world, step),
+            Step::Restart(at) => self.restart(world, at),
+            Step::Observe(at) => world.members[at].fence.observe(),
+            Step::Admit(at) => self.admit(world, at),
+            Step::Extra(step) => self.apply_extra(world, step),
         }
         self.after_step(&before, world, step);
-        is_possible
     }
 
     fn canonical(&self, mut world: Self::State) -> Self::State {
@@ -132,30 +131,27 @@ impl<P: Protocol> Rules for P {
 }
 
 /// Executes a request for a key with this owner.
-fn execute<P: Protocol>(model: &P, world: &mut WorldOf<P>, client: usize, at: usize, owner: u8) -> bool {
-    let is_executed = world.members[at].owner == owner && model.executes(world, client, at);
-    if is_executed {
+fn execute<P: Protocol>(model: &P, world: &mut WorldOf<P>, client: usize, at: usize, owner: u8) {
+    if world.members[at].owner == owner && model.executes(world, client, at) {
         let vote = model.vote(world, client, at);
         let ttl = model.ttl(&world.clients[client], &world.members[at]);
         let member = &mut world.members[at];
         (member.owner, member.ttl, member.votes[client]) = (number(client), ttl, vote);
     }
-    is_executed
 }
 
-fn grant<P: Protocol>(model: &P, world: &mut WorldOf<P>, client: usize) -> bool {
+fn grant<P: Protocol>(model: &P, world: &mut WorldOf<P>, client: usize) {
     let valid = granted(model.base().ttl, world.clients[client].elapsed).filter(|_| model.won(world, client));
-    let Some(valid) = valid else { return false };
+    let Some(valid) = valid else { return };
     model.enter(world, client, Phase::Held);
     (world.clients[client].valid, world.clients[client].superseded) = (valid, false);
     let other = &mut world.clients[1 - client];
     other.superseded |= matches!(other.phase, Phase::Held | Phase::Extending);
-    true
 }
 
-fn renew<P: Protocol>(model: &P, world: &mut WorldOf<P>, client: usize) -> bool {
+fn renew<P: Protocol>(model: &P, world: &mut WorldOf<P>, client: usize) {
     if !model.won(world, client) {
-        return false;
+        return;
     }
     let Client { elapsed, valid, short, .. } = world.clients[client];
     let ttl = model.base().requested_ttl(short);
@@ -171,7 +167,6 @@ fn renew<P: Protocol>(model: &P, world: &mut WorldOf<P>, client: usize) -> bool 
         }
         None => model.over(world, client),
     }
-    true
 }
 
 fn tick<P: Protocol>(model: &P, world: &mut WorldOf<P>) {

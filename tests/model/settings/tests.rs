@@ -14,7 +14,7 @@ fn settings_lowered_at_once() {
 
 #[test]
 fn settings_lowered_while_a_longer_lock_is_renewed() {
-    violated("settings, holds not looked at", Settings { looks_at_holds: false, ..Settings::new() });
+    violated("settings, holds not looked at", Settings { reads_holds: false, ..Settings::new() });
 }
 
 /// The model found this fault in the product.

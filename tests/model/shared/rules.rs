@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use super::*;
 use crate::check::{Rules, sort_alike};
-use crate::protocol::CLIENTS;
 use crate::sets::{has, named, sets};
 
 const VOTERS: [Voter; 4] = [
@@ -45,15 +44,14 @@ impl Rules for Shared {
             let of_claims = |at| [Step::Observe(operator, at), Step::Lapse(operator, at), Step::Reclaim(operator, at)];
             steps.extend((0..self.members).flat_map(of_claims));
         }
-        steps.extend((0..self.members).map(Step::Restart));
+        if world.restarts < self.restarts {
+            steps.extend((0..self.members).map(Step::Restart));
+        }
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         match step {
-            Step::Tick => {
-                self.tick(world);
-                true
-            }
+            Step::Tick => self.tick(world),
             Step::Observe(operator, at) => self.observe(world, operator, at),
             Step::Lapse(operator, at) => self.lapse(world, operator, at),
             Step::Reclaim(operator, at) => self.reclaim(world, operator, at),
@@ -63,7 +61,6 @@ impl Rules for Shared {
             Step::Restart(at) => {
                 world.members[at] = Member { out: self.delay, ..Member::default() };
                 world.restarts += 1;
-                world.restarts <= self.restarts
             }
             Step::Lead(operator) => self.lead(world, operator),
         }

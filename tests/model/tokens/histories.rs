@@ -214,27 +214,30 @@ impl Rules for Histories {
         steps.extend([Step::Quiet, Step::Level]);
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         if world.events == self.events || world.wrong.is_some() {
-            return false;
+            return;
         }
+        let before = *world;
         world.events += 1;
-        match step {
+        let is_possible = match step {
             Step::Work(who, voters) => self.work(world, who, voters),
             Step::Quiet => {
                 world.clock += DAY;
                 true
             }
             Step::Restart(members) => {
-                let before = world.out;
                 for member in members_of(members) {
                     (world.counters[member], world.out[member]) = (if self.snapshots { self.start } else { 0 }, true);
                 }
                 world.restarts += 1;
-                world.out.iter().filter(|out| !**out).count() >= self.alive && world.out != before
+                world.out.iter().filter(|out| !**out).count() >= self.alive && world.out != before.out
             }
             Step::Admit(who, member, others) => self.admit(world, who, member, others),
             Step::Level => self.levels && self.who.contains(&Who::Operator) && Self::level(world, token(0)),
+        };
+        if !is_possible {
+            *world = before;
         }
     }
 

@@ -40,7 +40,7 @@ impl Rules for Tokens {
         }
     }
 
-    fn apply(&self, world: &mut World, step: Step) -> bool {
+    fn apply(&self, world: &mut World, step: Step) {
         let members = world.members;
         let can_count = |at: usize| members[at].counter < self.most_counter;
         match step {
@@ -49,7 +49,7 @@ impl Rules for Tokens {
             Step::Set(client, at) if members[at].owner == 0 => {
                 let answers = &mut world.members[at].answers[client];
                 if answers.set || answers.refused > 0 || (answers.yes > 0 && self.counts_behind_set) {
-                    return false;
+                    return;
                 }
                 answers.set = true;
                 world.members[at].owner = number(client);
@@ -58,7 +58,7 @@ impl Rules for Tokens {
                 let member = &mut world.members[at];
                 let answers = &mut member.answers[client];
                 if !answers.set && (self.counts_behind_set || answers.yes > 0) {
-                    return false;
+                    return;
                 }
                 member.counter += 1;
                 // A request that is too late to be counted still takes a number.
@@ -72,15 +72,18 @@ impl Rules for Tokens {
                 let member = &mut world.members[at];
                 let Answers { set, yes, refused, .. } = member.answers[client];
                 if [0, number(client)].contains(&member.owner) || set || yes > 0 || refused > 0 {
-                    return false;
+                    return;
                 }
                 member.counter += 1;
                 member.answers[client].refused = member.counter;
             }
-            Step::Lapse(at) if !self.deadline && members[at].owner > 0 => {
-                let owner = usize::from(members[at].owner - 1);
-                world.members[at].owner = 0;
-                return world.clients[owner].phase == Phase::Acquiring;
+            Step::Lapse(at) if !self.deadline => {
+                let is_acquiring = |(client, now): (usize, &Client)| {
+                    members[at].owner == number(client) && now.phase == Phase::Acquiring
+                };
+                if world.clients.iter().enumerate().any(is_acquiring) {
+                    world.members[at].owner = 0;
+                }
             }
             Step::Decide(client, among) => {
                 let has_voted = |at: usize| {
@@ -89,7 +92,7 @@ impl Rules for Tokens {
                 };
                 let voters: Vec<usize> = members_of(among).collect();
                 if voters.len() < self.quorum() || !voters.iter().all(|at| has_voted(*at)) {
-                    return false;
+                    return;
                 }
                 let largest = voters.iter().map(|at| members[*at].answers[client].yes).max().unwrap_or(0);
                 if let Some(token) = self.at_once(world, client, &voters) {
@@ -97,19 +100,17 @@ impl Rules for Tokens {
                 } else if !self.write_back {
                     self.grant(world, client, largest);
                 } else if voters.len() == self.quorum() {
+                    // With more votes it equals a decision by fewer of them.
                     let chosen = (0..self.members).filter(|at| !self.same_set || voters.contains(at));
                     chosen.for_each(|at| world.members[at].answers[client].chosen = true);
                     (world.clients[client].phase, world.clients[client].token) = (Phase::WritingBack, largest);
-                } else {
-                    // A decision that leaves out some of these votes equals a decision by fewer votes.
-                    return false;
                 }
             }
             Step::Raise(client, at) if members[at].owner == number(client) || !self.checks_value => {
                 let member = &mut world.members[at];
                 let answers = &mut member.answers[client];
                 if !answers.chosen || answers.raised {
-                    return false;
+                    return;
                 }
                 member.counter = member.counter.max(world.clients[client].token);
                 answers.raised = true;
@@ -119,7 +120,7 @@ impl Rules for Tokens {
                 let answers = || members[..self.members].iter().map(|member| member.answers[client]);
                 let all = answers().all(|answers| answers.raised || !answers.chosen || !self.same_set);
                 if !all || !self.majority(answers().map(|answers| answers.raised)) {
-                    return false;
+                    return;
                 }
                 self.grant(world, client, world.clients[client].token);
             }
@@ -146,20 +147,20 @@ impl Rules for Tokens {
                 world.members[at].fence = match members[at].fence {
                     Fence::Waiting => Fence::Waited,
                     Fence::WaitingRestored => Fence::Restored,
-                    _ => return false,
+                    _ => return,
                 };
             }
             Step::Restore(at, others) => {
                 let is_read = |other: usize| members[other].fence == Fence::Admitted || !self.reads_admitted;
                 if !members_of(others).all(|other| other != at && is_read(other)) {
-                    return false;
+                    return;
                 }
                 let restored = if self.restore { self.restored(world, others) } else { Some(0) };
-                let Some(restored) = restored else { return false };
+                let Some(restored) = restored else { return };
                 world.members[at].fence = match members[at].fence {
                     Fence::Waited => Fence::Restored,
                     Fence::Waiting if !self.restore_late => Fence::WaitingRestored,
-                    _ => return false,
+                    _ => return,
                 };
                 world.members[at].restored = restored;
                 if self.floor {
@@ -171,9 +172,8 @@ impl Rules for Tokens {
                 (member.counter, member.restored) = (member.counter.max(member.restored), 0);
                 member.fence = Fence::Admitted;
             }
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     fn canonical(&self, world: World) -> World {

@@ -67,7 +67,7 @@ fn with_a_fence_one_tick_short() {
 
 #[test]
 fn with_uptime_as_evidence() {
-    violated("uptime is taken as evidence", Votes { first_sight: false, ..three() });
+    violated("uptime is taken as evidence", Votes { first_observation: false, ..three() });
 }
 
 #[test]
