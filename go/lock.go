@@ -178,10 +178,10 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	leads := l.hold != nil
 	l.mu.Unlock()
-	if leads && l.inTerm {
-		return l.record(l.identity)
-	}
 	if leads {
+		if l.inTerm {
+			return l.record(l.identity)
+		}
 		return l.record("")
 	}
 	record, raw, err := l.wait(ctx)
