@@ -61,9 +61,13 @@ impl World {
         let first = usize::try_from(hash(self.seed, [42])).unwrap_or(0);
         // The list can have become shorter, and can still grow from one member. A majority of each list has to stay.
         let wanted = |quorum: &Shared| usize::try_from(quorum.value["spec"]["members"].as_u64()?).ok();
-        let voting = |quorum: &Shared| quorum.value["status"]["voters"].as_array().map(Vec::len);
+        let listed = |quorum: &Shared, list: &str| {
+            quorum.value["status"][list].as_array().map(Vec::len).filter(|length| *length > 0)
+        };
         let quorums = self.api.server.objects(Kind::RedisQuorum);
-        let sizes = quorums.flat_map(|quorum| [wanted(quorum), voting(quorum)]).flatten();
+        let sizes = quorums
+            .flat_map(|quorum| [wanted(quorum), listed(quorum, "voters"), listed(quorum, "formerVoters")])
+            .flatten();
         let members = sizes.chain([self.plan.members]).min().unwrap_or(1) + self.plan.masters;
         let broken = if self.needs_all_masters() { 0 } else { members.saturating_sub(1) / 2 };
         for number in 0..broken {
