@@ -122,8 +122,10 @@ impl World {
         for (object, lock) in &locks {
             let (name, status) = (object.name(), lock.status.clone().unwrap_or_default());
             if object.is_deleting() {
-                // The claim of a pod is held until the pod's containers have ended.
-                if !self.owner_runs(object) {
+                // The claim of a pod is held until the pod's containers have ended, and a claim with minHold for that time.
+                let minimum = lock.spec.min_hold.map_or(0, |minimum| minimum.get().as_millis() as i64);
+                let is_protected = status.acquired_at.is_some_and(|at| at.as_millis() + minimum > now);
+                if !self.owner_runs(object) && !is_protected {
                     wrong.push(format!("lock {name} is still Terminating: {:?}", status.conditions));
                 }
                 continue;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use redlock_api::{DistributedLock, GoDuration, Validity};
 use serde_json::Value;
 
+use crate::time::At;
 use crate::world::World;
 use redlock_simulation::kube::api::{Change, Entry, Kind};
 
@@ -58,7 +59,9 @@ impl World {
             && before["holder"]["nonce"] == after["holder"]["nonce"]
             && [before, after].iter().all(|status| status["ending"].is_null() && status["stopping"].is_null());
         let is_renewal = goes_on && before["validUntil"] != after["validUntil"];
-        let passes = entry.change != Change::Modified || self.oracle.by_hand || lock.lease().is_some();
+        // The operator reads the API server's clock again within this time after a step.
+        let [least, most] = self.api.steps_between(At(self.now.0.saturating_sub(PROMPT)), self.now);
+        let passes = entry.change != Change::Modified || self.oracle.by_hand || lock.lease().is_some() || least != most;
         if passes || !is_settled || !is_renewal || lock.spec.validity != Validity::Transitions {
             return;
         }
