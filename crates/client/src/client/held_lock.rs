@@ -7,7 +7,7 @@ use crate::redlock::{FencingToken, LockKey, LockValue};
 /// Only [`crate::Client::release`] releases it, and nothing renews it.
 ///
 /// A program can store its parts. [`crate::Client::resume`] takes the lock again from them, on any machine. A client
-/// with [`crate::Builder::wait_before_voting`] can do so only after that wait.
+/// with [`crate::Masters::wait_before_voting`] can do so only after that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the lock is held until it is released or runs out"]
 pub struct Held {
