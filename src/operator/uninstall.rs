@@ -254,6 +254,7 @@ mod tests {
         assert_eq!(uninstalled(pods("Failed")).await, (true, 1));
         assert_eq!(uninstalled((200, json!({"metadata": {}, "items": []}))).await, (true, 1));
     }
+
     /// Returns the refusal to uninstall while this lock is held. The lock is in the second page.
     async fn refusal(arguments: &[&str], held: Value) -> Option<String> {
         let client = fake_api::client(move |request| {

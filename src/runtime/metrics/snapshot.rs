@@ -49,8 +49,9 @@ impl Metrics {
                 continue;
             }
             let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
-            let is_led = lock.spec.suspend || reason.is_some_and(|reason| has_leader_elsewhere(lock, reason));
-            without_leader += i64::from(lock.spec.election.is_some() && !is_led);
+            let needs_leader = lock.spec.election.is_some() && !lock.spec.suspend;
+            let is_led = reason.is_some_and(|reason| has_leader_elsewhere(lock, reason));
+            without_leader += i64::from(needs_leader && !is_led);
             // Only reasons that this operator writes become labels.
             if let Some(reason) = HeldReason::ALL.iter().find(|ours| Some(ours.as_str()) == reason) {
                 self.waiting.get_or_create(&vec![("reason", reason.as_str().to_owned())]).inc();

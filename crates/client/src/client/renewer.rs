@@ -53,7 +53,7 @@ impl Hold {
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.lost.get().is_some()
+        self.ended().is_some()
     }
 
     /// The cause, if the hold has ended.

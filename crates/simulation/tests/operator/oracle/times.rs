@@ -327,7 +327,7 @@ impl World {
         let waits = self.oracle.times.waits.get(uid).copied()?;
         let is_exempt = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some();
         let over = (waits + timeout + self.set_back_since(waits)).max(edited) + PROMPT + CLOCKS < self.now;
-        (over && !is_exempt && is_well).then_some("waitTimeout is over, and it has not finished")
+        (over && !is_exempt && is_well).then_some("waitTimeout has passed, and the claim is not finished")
     }
 
     /// Checks that a finished claim is deleted after `ttlAfterFinished`.
