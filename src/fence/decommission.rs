@@ -79,51 +79,33 @@ pub fn decide_end(input: &EndInput<'_>) -> EndStep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{Evidence, ObservedProcess, Process, RunId, State};
+    use crate::fence::{Evidence, ObservedProcess, RunId, State, tests};
 
     fn at(seconds: u64) -> Monotonic {
         Monotonic::new(Duration::from_secs(seconds))
     }
 
     fn admitted(name: &str) -> Record {
-        let process = Process {
-            run_id: RunId::new(name),
-            pod_uid: "pod".into(),
-            container_id: None,
-            node_name: Some("n".into()),
-            node: None,
-        };
-        Record {
-            state: State::Admitted,
-            reason: None,
-            run_id: Some(RunId::new(name)),
-            admitted: true,
-            process: Some(process),
-            predecessor: None,
-        }
+        tests::record(State::Admitted, name)
     }
 
     fn answering(name: &str, users: Users) -> Reach {
         Reach::Answering(ObservedProcess { run_id: RunId::new(name), first_observed: at(1), users, closed_since: None })
     }
 
+    fn input<'a>(record: &'a Record, reach: &'a Reach, verdict: &'a Verdict, now: u64) -> EndInput<'a> {
+        let (now, rejoin_delay) = (at(now), Duration::from_secs(30));
+        EndInput { now, record, reach, verdict, rejoin_delay, closed_since: None, harmless_since: None }
+    }
+
     fn end(record: &Record, reach: &Reach, verdict: &Verdict, closed: Option<u64>, now: u64) -> EndStep {
-        let rejoin_delay = Duration::from_secs(30);
-        let closed_since = closed.map(at);
-        decide_end(&EndInput { now: at(now), record, reach, verdict, rejoin_delay, closed_since, harmless_since: None })
+        decide_end(&EndInput { closed_since: closed.map(at), ..input(record, reach, verdict, now) })
     }
 
     /// The end of a member in a quorum that is being deleted.
     fn end_for_good(record: &Record, verdict: &Verdict, closed: Option<u64>, harmless: u64, now: u64) -> EndStep {
-        decide_end(&EndInput {
-            now: at(now),
-            record,
-            reach: &Reach::NotRunning,
-            verdict,
-            rejoin_delay: Duration::from_secs(30),
-            closed_since: closed.map(at),
-            harmless_since: Some(at(harmless)),
-        })
+        let (closed_since, harmless_since) = (closed.map(at), Some(at(harmless)));
+        decide_end(&EndInput { closed_since, harmless_since, ..input(record, &Reach::NotRunning, verdict, now) })
     }
 
     const DOUBT: Verdict = Verdict::Unconfirmed { node: None, until: None };
@@ -132,20 +114,14 @@ mod tests {
     fn a_closed_member_ends_when_its_promises_have_expired() {
         let record = admitted("a");
         assert_eq!(end(&record, &answering("a", Users::Open), &DOUBT, None, 100), EndStep::Close);
-        assert_eq!(
-            end(&record, &answering("a", Users::Closed), &DOUBT, None, 100),
-            EndStep::Close,
-            "not confirmed by this leader"
-        );
+        let unconfirmed = end(&record, &answering("a", Users::Closed), &DOUBT, None, 100);
+        assert_eq!(unconfirmed, EndStep::Close, "not confirmed by this leader");
         for reach in [answering("a", Users::Closed), Reach::Lost { since: at(101) }, Reach::NotRunning] {
             assert_eq!(end(&record, &reach, &DOUBT, Some(100), 129), EndStep::Wait { until: at(130) });
             assert_eq!(end(&record, &reach, &DOUBT, Some(100), 130), EndStep::Ended);
         }
-        assert_eq!(
-            end(&record, &answering("a", Users::Open), &DOUBT, Some(100), 110),
-            EndStep::Close,
-            "an administrator opened it"
-        );
+        let opened = end(&record, &answering("a", Users::Open), &DOUBT, Some(100), 110);
+        assert_eq!(opened, EndStep::Close, "an administrator opened it");
     }
 
     #[test]

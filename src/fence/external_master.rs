@@ -86,7 +86,7 @@ pub fn decide_external_end(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{ObservedProcess, Process, UNREACHABLE_AFTER, Users};
+    use crate::fence::{ObservedProcess, Process, UNREACHABLE_AFTER, Users, tests};
 
     const DELAY: Duration = Duration::from_secs(30);
 
@@ -119,21 +119,9 @@ mod tests {
     }
 
     fn input<'a>(now: u64, record: &'a Record, reach: &'a Reach, since: Option<u64>) -> FenceInput<'a> {
-        FenceInput {
-            now: at(now),
-            record,
-            reach,
-            predecessor: &Verdict::None,
-            rejoin_delay: DELAY,
-            fenced_since: since.map(at),
-            epoch_raised: false,
-            clock_jumped: false,
-            must_restart: false,
-            unreported: false,
-            process: None,
-            forgot: false,
-            unfit: false,
-        }
+        let (now, rejoin_delay, fenced_since) = (at(now), DELAY, since.map(at));
+        let usual = tests::input(0, record, reach, &Verdict::None, None);
+        FenceInput { now, rejoin_delay, fenced_since, epoch_raised: false, ..usual }
     }
 
     fn decide(now: u64, record: &Record, reach: &Reach, since: Option<u64>, jumped: bool, unfit: bool) -> FenceStep {

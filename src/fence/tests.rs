@@ -29,7 +29,7 @@ fn answering(name: &str, first_observed: u64, users: Users) -> Reach {
     Reach::Answering(ObservedProcess { run_id: run(name), first_observed: at(first_observed), users, closed_since })
 }
 
-fn record(state: State, name: &str) -> Record {
+pub(super) fn record(state: State, name: &str) -> Record {
     Record {
         state,
         reason: (state == State::Fenced).then_some(Reason::Restarted),
@@ -53,7 +53,7 @@ fn decide_with(now: u64, record: &Record, reach: &Reach, verdict: &Verdict, fenc
     decide(&input(now, record, reach, verdict, fenced_since))
 }
 
-fn input<'a>(
+pub(super) fn input<'a>(
     now: u64,
     record: &'a Record,
     reach: &'a Reach,

@@ -154,7 +154,7 @@ mod tests {
             let counted = requests.clone();
             let context = fake_api::context(Settings::default(), move |_request| {
                 *counted.lock() += 1;
-                (409, json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}))
+                fake_api::failure(409, "AlreadyExists", "")
             });
             let term = Term::new(1);
             if is_over {

@@ -29,3 +29,22 @@ mod reconcile;
 mod release;
 mod seal;
 mod status;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::due_renewals::DueRenewals;
+    use super::leader_context::LeaderContext;
+    use super::member_access::MemberAccess;
+    use crate::quorum::session::Sessions;
+    use crate::runtime::context::Context;
+    use crate::runtime::leader::Term;
+
+    /// A leader without quorums, in its first term.
+    pub(super) fn leader(context: Context) -> LeaderContext {
+        let (sessions, _follow_quorums) = Sessions::start(context.clone());
+        let members = MemberAccess { context: context.clone(), sessions, holds: Arc::default() };
+        LeaderContext::new(context, members, Term::new(1), DueRenewals::new().0)
+    }
+}

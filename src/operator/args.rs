@@ -142,8 +142,10 @@ impl OperatorArgs {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::parsed;
 
     #[derive(Parser)]
     struct Line {
@@ -167,12 +169,9 @@ mod tests {
 
     #[test]
     fn an_operator_serves_quorums_of_its_namespaces() {
-        let quorum = |namespace: &str, installation: &str| -> RedisQuorum {
-            serde_json::from_value(
-                serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-                "metadata": {"name": "q", "namespace": namespace}, "spec": {"installation": installation}}),
-            )
-            .unwrap()
+        let quorum = |namespace: &str, installation: &str| {
+            let metadata = json!({"name": "q", "namespace": namespace});
+            parsed::<RedisQuorum>(json!({"metadata": metadata, "spec": {"installation": installation}}))
         };
         let all = settings(&["--lease", "mine", "--leave-out-namespaces", "a,b", "--client-namespaces", "*"]);
         assert_eq!(all.operator, "control/mine");

@@ -60,16 +60,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::quorum;
 
     #[test]
     fn a_quorum_runs_with_a_majority_of_its_members() {
         let runs = |states: &[&str]| {
             let members: Vec<_> = states.iter().map(|state| json!({"name": "q-0", "state": state})).collect();
-            runs(
-                &serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-                "metadata": {"name": "q"}, "spec": {}, "status": {"members": members}}))
-                .unwrap(),
-            )
+            runs(&quorum(json!({}), json!({"members": members})))
         };
         assert!(runs(&["Fenced", "Starting", "Pending"]));
         assert!(!runs(&["Fenced", "Pending", "Pending"]));

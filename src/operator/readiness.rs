@@ -68,14 +68,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::quorum;
 
     #[test]
     fn the_default_quorum_has_voted_now_or_at_an_earlier_time() {
-        let quorum = |status: serde_json::Value| -> RedisQuorum {
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-                "metadata": {"name": "main"}, "spec": {}, "status": status}))
-            .unwrap()
-        };
+        let quorum = |status: serde_json::Value| quorum(json!({}), status);
         let available = |status: &str| {
             json!([{"type": "QuorumAvailable", "status": status, "reason": "R", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}])

@@ -233,8 +233,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_uninstallation_starts_the_operator_again() {
-        let refusal = json!({"kind": "Status", "metadata": {}, "status": "Failure", "message": "no", "code": 500});
-        assert_eq!(uninstalled((500, refusal)).await, (false, 2));
+        assert_eq!(uninstalled(fake_api::failure(500, "InternalError", "no")).await, (false, 2));
         assert_eq!(uninstalled(pods("Running")).await, (false, 2), "its pods do not stop");
     }
 

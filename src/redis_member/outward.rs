@@ -84,25 +84,9 @@ mod tests {
     fn addresses_of_this_machine_and_of_its_link_are_refused() {
         let outward = Outward::but(vec![network("10.96.0.1").unwrap(), network("172.16.0.0/12").unwrap()]);
         let allows = |address: &str| outward.allows(address.parse().unwrap());
-        for address in [
-            "127.0.0.1",
-            "127.8.8.8",
-            "::1",
-            "0.0.0.0",
-            "0.0.0.1",
-            "::",
-            "169.254.169.254",
-            "fe80::1",
-            "224.0.0.1",
-            "ff02::1",
-            "255.255.255.255",
-            "::ffff:127.0.0.1",
-            "64:ff9b::7f00:1",
-            "10.96.0.1",
-            "172.31.255.255",
-            "::ffff:172.16.0.1",
-            "fd00:ec2::254",
-        ] {
+        let refused = "127.0.0.1 127.8.8.8 ::1 0.0.0.0 0.0.0.1 :: 169.254.169.254 fe80::1 224.0.0.1 ff02::1 255.255.255.255 \
+            ::ffff:127.0.0.1 64:ff9b::7f00:1 10.96.0.1 172.31.255.255 ::ffff:172.16.0.1 fd00:ec2::254";
+        for address in refused.split(' ') {
             assert!(!allows(address), "{address}");
         }
         for address in ["10.96.0.2", "172.32.0.1", "192.0.2.1", "2001:db8::1", "fd00::1", "64:ff9b::c000:201"] {

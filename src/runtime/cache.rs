@@ -251,9 +251,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_watch_is_counted_and_leaves_the_cache_unfilled() {
-        let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": "no", "reason": "Forbidden", "code": 403});
-        let api = Api::<Guarded<Namespace>>::all(fake_api::client(move |_request| (403, status.clone())));
+        let client = fake_api::client(|_request| fake_api::failure(403, "Forbidden", "no"));
+        let api = Api::<Guarded<Namespace>>::all(client);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (cache, follow) = Cache::of_existing(vec![(None, api)], &clock, watcher::Config::default(), |_| true);
         assert_eq!(cache.interruptions(), 0);
@@ -264,9 +263,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_deleted_namespace_does_not_leave_the_cache_unfilled() {
-        let refusal = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": "no", "reason": "Forbidden", "code": 403});
-        let client = fake_api::client(move |_request| (403, refusal.clone()));
+        let client = fake_api::client(|_request| fake_api::failure(403, "Forbidden", "no"));
         for (exists, is_filled) in [(false, true), (true, false)] {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
             let watched = vec![(Some("shop".to_owned()), Api::<Guarded<Pod>>::namespaced(client.clone(), "shop"))];

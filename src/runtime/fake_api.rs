@@ -5,12 +5,17 @@ use std::sync::Arc;
 use hyper::http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::context::{Context, Replica};
 use super::settings::Settings;
 use crate::redis_member::{Machine, Outward};
 use crate::time::SystemClock;
+
+/// The refusal of a request.
+pub(crate) fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code}))
+}
 
 /// A replica with empty caches and [`client`].
 pub(crate) fn context(settings: Settings, answer: impl Fn(&Request<Body>) -> (u16, Value) + Send + 'static) -> Context {

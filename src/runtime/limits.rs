@@ -54,12 +54,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::parsed;
 
     fn quorum(name: &str, created: u8, members: serde_json::Value) -> Arc<RedisQuorum> {
-        let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-            "metadata": {"name": name, "namespace": "ns", "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
-            "spec": {}, "status": {"members": members}});
-        Arc::new(serde_json::from_value(object).unwrap())
+        let created = format!("2026-01-01T00:00:{created:02}Z");
+        Arc::new(parsed(json!({"metadata": {"name": name, "namespace": "ns", "creationTimestamp": created},
+            "spec": {}, "status": {"members": members}})))
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! The health check for Argo CD, run by Lua 5.1, the language of Argo CD's interpreter.
 
-use std::fs;
-
 use mlua::{Lua, Table};
 use serde_json::{Value, json};
 
-use crate::{chart::yaml, root};
+use crate::{chart::yaml, read};
 
 const PATCH: &str = "packaging/argocd/argocd-cm.yaml";
 
@@ -61,8 +59,8 @@ fn the_health_check_for_argo_cd_reads_conditions() {
 /// Checks that the code has each reason, because a misspelt one would never be Progressing.
 #[test]
 fn the_health_check_names_reasons_that_exist() {
-    let conditions = fs::read_to_string(root().join("docs/reference/conditions.md")).unwrap();
-    let patch = fs::read_to_string(root().join(PATCH)).unwrap();
+    let conditions = read("docs/reference/conditions.md");
+    let patch = read(PATCH);
     let (_, rest) = patch.split_once("local starting = {").unwrap();
     for reason in rest.split_once('}').unwrap().0.split(',').map(|entry| entry.split('=').next().unwrap().trim()) {
         assert!(conditions.lines().any(|line| line.ends_with(&format!(" · {reason}"))), "{reason}");

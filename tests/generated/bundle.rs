@@ -11,11 +11,9 @@ use serde_json::{Value, json};
 
 use crate::chart::{with_values, yaml};
 use crate::rights::of_kind;
-use crate::{CHART, check, root};
+use crate::{CHART, RENDERED, check, root};
 
 const FOLDER: &str = "manifests/olm";
-const HEADER: &str =
-    "# Generated from charts/redlock-operator by `UPDATE=1 cargo test --test generated`: do not edit.\n";
 const NAMESPACE: &str = "redlock-system";
 const ACCOUNT: &str = "redlock-operator";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -128,7 +126,7 @@ fn is_hook(object: &Value) -> bool {
 }
 
 fn file(path: &str, object: &Value) {
-    check(&Path::new(FOLDER).join(path), &format!("{HEADER}{}", serde_yaml::to_string(object).unwrap()));
+    check(Path::new(FOLDER).join(path), &format!("{RENDERED}{}", serde_yaml::to_string(object).unwrap()));
 }
 
 #[test]

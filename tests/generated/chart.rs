@@ -1,7 +1,5 @@
 //! The chart's values: what is refused, what every switch renders, and the files that are generated from the schema.
 
-use std::{fs, path::Path};
-
 use redlock_operator::{
     api,
     quorum::model::{
@@ -13,9 +11,9 @@ use redlock_operator::{
 use serde_json::{Value, json};
 
 use crate::{
-    CHART, KUBE_VERSION, check, helm_output, pattern,
+    CHART, KUBE_VERSION, check, helm_output, pattern, read,
     rights::{objects, of_kind, rendered, violations},
-    root, run_helm,
+    run_helm,
 };
 
 const SCHEMA: &str = "charts/redlock-operator/values.schema.json";
@@ -36,20 +34,8 @@ These are the values that are set most often. All values, with their types: [doc
 |---|---|---|
 ";
 /// The values that the chart's README shows.
-const SET_MOST: [&str; 12] = [
-    "replicas",
-    "image.repository",
-    "global.imageRegistry",
-    "imagePullSecrets",
-    "redis.image.repository",
-    "defaultQuorum.spec",
-    "defaultQuorum.create",
-    "watchNamespaces",
-    "quorumNamespaces",
-    "resources",
-    "log.level",
-    "networkPolicy.enabled",
-];
+const SET_MOST: &str = "replicas image.repository global.imageRegistry imagePullSecrets redis.image.repository \
+    defaultQuorum.spec defaultQuorum.create watchNamespaces quorumNamespaces resources log.level networkPolicy.enabled";
 
 /// Files of values: all changed, all switched off, OpenShift, a mirror, other names, and monitoring.
 pub(crate) const VALUES: [&str; 6] = ["everything", "nothing", "openshift", "mirror", "elsewhere", "monitoring"];
@@ -59,11 +45,11 @@ pub(crate) fn values_of(name: &str) -> String {
 }
 
 pub(crate) fn yaml(path: &str) -> Value {
-    serde_yaml::from_str(&fs::read_to_string(root().join(path)).unwrap()).unwrap()
+    serde_yaml::from_str(&read(path)).unwrap()
 }
 
 fn schema() -> Value {
-    serde_json::from_str(&fs::read_to_string(root().join(SCHEMA)).unwrap()).unwrap()
+    serde_json::from_str(&read(SCHEMA)).unwrap()
 }
 
 // ------------------------------------------------------------------ generated ---
@@ -73,21 +59,8 @@ fn schema() -> Value {
 /// Kubernetes' own types are described only once, for the operator's pods.
 fn strict(schema: &Value, name: &str) -> Value {
     const SHARED: [&str; 4] = ["affinity", "tolerations", "topologySpreadConstraints", "resources"];
-    const KEPT: [&str; 13] = [
-        "type",
-        "description",
-        "enum",
-        "pattern",
-        "minLength",
-        "maxLength",
-        "minimum",
-        "maximum",
-        "maxItems",
-        "maxProperties",
-        "required",
-        "items",
-        "additionalProperties",
-    ];
+    const KEPT: &str = "type description enum pattern minLength maxLength minimum maximum maxItems maxProperties required \
+        items additionalProperties";
     if SHARED.contains(&name) {
         return json!({"$ref": format!("#/properties/{name}")});
     }
@@ -102,7 +75,7 @@ fn strict(schema: &Value, name: &str) -> Value {
         match key.as_str() {
             "items" => strict.insert(key.clone(), self::strict(value, "")),
             "additionalProperties" if value.is_object() => strict.insert(key.clone(), self::strict(value, "")),
-            kept if KEPT.contains(&kept) => strict.insert(key.clone(), value.clone()),
+            kept if KEPT.split(' ').any(|name| name == kept) => strict.insert(key.clone(), value.clone()),
             "properties" => {
                 let fields = value.as_object().unwrap().iter();
                 let fields: serde_json::Map<_, _> =
@@ -154,12 +127,12 @@ fn one_line(value: &Value) -> String {
 
 #[test]
 fn the_default_quorum_in_the_values_has_the_fields_of_the_kind() {
-    let text = fs::read_to_string(root().join(SCHEMA)).unwrap();
+    let text = read(SCHEMA);
     let (written, _) = text.split_once(DEFINITIONS).expect("the definitions come last");
     let quorum = api::crds().into_iter().find(|crd| crd.spec.names.kind == "RedisQuorum").unwrap();
     let crd = serde_json::to_value(quorum).unwrap();
     let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    check(Path::new(SCHEMA), &format!("{written}{DEFINITIONS}{}\n  }}\n}}\n", pretty(&strict(spec, ""), 4)));
+    check(SCHEMA, &format!("{written}{DEFINITIONS}{}\n  }}\n}}\n", pretty(&strict(spec, ""), 4)));
 }
 
 /// A value of the chart that a user can set.
@@ -214,8 +187,8 @@ impl ChartValue {
 #[test]
 fn the_charts_readme_shows_the_values_that_are_set_most() {
     let all = all_values();
-    let row = |path: &&str| all.iter().find(|value| value.path == **path).expect(path).row(false);
-    check(Path::new(REFERENCE), &format!("{REFERENCE_HEADER}{}", SET_MOST.iter().map(row).collect::<String>()));
+    let row = |path: &str| all.iter().find(|value| value.path == path).expect(path).row(false);
+    check(REFERENCE, &format!("{REFERENCE_HEADER}{}", SET_MOST.split(' ').map(row).collect::<String>()));
 }
 
 // -------------------------------------------------------------------- refused ---
@@ -415,8 +388,6 @@ fn members() -> Vec<Value> {
 fn the_objects_of_a_quorum_are_generated_for_api_servers() {
     let documents =
         members().iter().map(|object| format!("---\n{}", serde_yaml::to_string(object).unwrap())).collect::<String>();
-    check(
-        Path::new("tests/chart/members.yaml"),
-        &format!("# Generated by `UPDATE=1 cargo test --test generated`: do not edit.\n{documents}"),
-    );
+    let header = "# Generated by `UPDATE=1 cargo test --test generated`: do not edit.";
+    check("tests/chart/members.yaml", &format!("{header}\n{documents}"));
 }

@@ -3,11 +3,9 @@
 //! `make bench ONLY=failover WRITE=1` measures docs/failover.tsv, in milliseconds.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 use crate::picture::write_text;
-use crate::{check, root};
+use crate::{check, check_part, read};
 
 const TIMES: &str = "docs/failover.tsv";
 const PICTURE: &str = "docs/failover.svg";
@@ -86,10 +84,7 @@ fn picture(rows: &[Row]) -> String {
 
 #[test]
 fn the_figures_of_failovers_are_drawn_from_their_times() {
-    let rows: Vec<Row> = fs::read_to_string(root().join(TIMES)).unwrap().lines().map(Row::of).collect();
-    check(Path::new(PICTURE), &picture(&rows));
-    let page = fs::read_to_string(root().join(PAGE)).unwrap();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    check(Path::new(PAGE), &format!("{before}{BEGIN}\n{}{END}{after}", table(&rows)));
+    let rows: Vec<Row> = read(TIMES).lines().map(Row::of).collect();
+    check(PICTURE, &picture(&rows));
+    check_part(PAGE, BEGIN, END, &table(&rows));
 }

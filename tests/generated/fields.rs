@@ -1,12 +1,11 @@
 //! Each field of both specifications is a mutant of the simulation, or has a reason for being none.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use redlock_operator::api;
 use serde_json::Value;
 
-use crate::root;
+use crate::read;
 
 const FIELDS: &str = "crates/simulation/tests/operator/mutants/fields.txt";
 
@@ -60,7 +59,7 @@ fn is_covered(field: &str, lines: &BTreeSet<&str>, all: &BTreeSet<String>) -> bo
 
 #[test]
 fn every_field_of_a_spec_is_a_mutant_or_has_a_reason() {
-    let text = fs::read_to_string(root().join(FIELDS)).unwrap();
+    let text = read(FIELDS);
     let lines: BTreeSet<&str> = text.lines().filter_map(named).collect();
     let all = fields();
     let missing: Vec<_> = all.iter().filter(|field| !is_covered(field, &lines, &all)).collect();

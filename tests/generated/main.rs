@@ -14,6 +14,8 @@ mod reference;
 mod rights;
 mod sizing;
 mod snippets;
+#[path = "../support/sources.rs"]
+mod sources;
 mod stability;
 mod values;
 mod versions;
@@ -54,6 +56,11 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// The text of a file of the repository.
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 fn crd_files() -> BTreeMap<String, String> {
     api::crds()
         .iter()
@@ -64,7 +71,7 @@ fn crd_files() -> BTreeMap<String, String> {
 }
 
 /// Compares a file with its expected text, or rewrites it.
-fn check(path: &Path, expected: &str) {
+fn check(path: impl AsRef<Path>, expected: &str) {
     let path = root().join(path);
     if env::var_os("UPDATE").is_some() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -79,6 +86,14 @@ fn check(path: &Path, expected: &str) {
         path.display(),
         line.unwrap_or_else(|| actual.lines().count().min(expected.lines().count())) + 1
     );
+}
+
+/// Compares the lines of a page between these two, or rewrites them.
+fn check_part(page: &str, begin: &str, end: &str, expected: &str) {
+    let text = read(page);
+    let (before, rest) = text.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    check(page, &format!("{before}{begin}\n{expected}{end}{after}"));
 }
 
 /// Fails if the folder has other YAML files, because a removed kind would stay installed.
@@ -124,7 +139,7 @@ fn crds_are_those_of_the_code() {
     let files = crd_files();
     for folder in ["crds".to_owned(), format!("{CHART}/files/crds")] {
         for (name, content) in &files {
-            check(&Path::new(&folder).join(name), content);
+            check(Path::new(&folder).join(name), content);
         }
         check_names(&folder, &files);
     }
@@ -144,15 +159,10 @@ fn install_manifest_is_what_the_chart_renders() {
     if env::var_os("UPDATE").is_some() {
         crds_are_those_of_the_code();
     }
-    check(Path::new(INSTALL), &format!("{RENDERED}{INSTALL_NAMESPACE}{}", rendered_for_kubectl(&[])));
+    check(INSTALL, &format!("{RENDERED}{INSTALL_NAMESPACE}{}", rendered_for_kubectl(&[])));
     let gate = "templates/admission-leases.yaml";
     let policies = rendered_for_kubectl(&["--set", "leaseGate.enabled=true", "--show-only", gate]);
-    check(Path::new("manifests/lease-gate/policies.yaml"), &format!("{RENDERED}{policies}"));
-}
-
-#[test]
-fn the_chart_passes_helm_lint() {
-    run_helm(&[&["lint", "--strict", CHART], KUBE_VERSION].concat());
+    check("manifests/lease-gate/policies.yaml", &format!("{RENDERED}{policies}"));
 }
 
 /// Checks an object of our kinds, and returns the name of its kind.

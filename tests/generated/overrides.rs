@@ -8,23 +8,20 @@ use serde_json::{Value, json};
 use crate::{
     CHART, KUBE_VERSION,
     chart::{images, values_of, with_values, yaml},
-    helm_output,
-    rights::{objects, of_kind, rendered},
+    helm_output, read,
+    rights::{container, objects, of_kind, rendered, variable},
     root, run_helm,
 };
 
 /// Kinds whose objects have no namespace.
 ///
 /// kustomize gives them one, and the API server ignores it.
-const OF_THE_CLUSTER: [&str; 7] = [
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "CustomResourceDefinition",
-    "FlowSchema",
-    "Namespace",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-];
+const OF_THE_CLUSTER: &str = "ClusterRole ClusterRoleBinding CustomResourceDefinition FlowSchema Namespace \
+    ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding";
+
+fn is_of_the_cluster(kind: &str) -> bool {
+    OF_THE_CLUSTER.split(' ').any(|other| other == kind)
+}
 
 #[test]
 fn names_and_namespace_can_be_overridden() {
@@ -35,29 +32,26 @@ fn names_and_namespace_can_be_overridden() {
         if kind != "CustomResourceDefinition" {
             assert!(name.starts_with("team-locks"), "{kind} {name}");
         }
-        if !OF_THE_CLUSTER.contains(&kind) {
+        if !is_of_the_cluster(kind) {
             assert_eq!(metadata["namespace"], "0815", "{kind} {name}");
         }
         let text = object.to_string();
         assert!(!text.contains("redlock-system"), "{kind} {name}: {text}");
     }
-    assert_eq!(of_kind(&rendered(&["nameOverride=locks"]), "Deployment").next().unwrap()["metadata"]["name"], {
-        "redlock-operator-locks"
-    });
+    let objects = rendered(&["nameOverride=locks"]);
+    let deployment = of_kind(&objects, "Deployment").next().unwrap();
+    assert_eq!(deployment["metadata"]["name"], "redlock-operator-locks");
 }
 
 #[test]
 fn a_new_release_elsewhere_serves_the_quorums_that_stayed() {
-    let page = fs::read_to_string(root().join("docs/installation.md")).unwrap();
+    let page = read("docs/installation.md");
     let (_, command) = page.split_once("helm install locks ").expect("the command in docs/installation.md");
     let words = command.split_once("```").unwrap().0.split_whitespace().map(|word| word.trim_matches('\''));
     let settings: Vec<&str> = words.filter(|word| word.contains('=')).collect();
     let objects = rendered(&[&settings[..], &["namespaceOverride=team-locks"]].concat());
-    let deployment = of_kind(&objects, "Deployment").next().unwrap();
-    let environment = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
     for name in ["REDLOCK_QUORUM_NAMESPACES", "REDLOCK_DEFAULT_QUORUM_NAMESPACE"] {
-        let variable = environment.as_array().unwrap().iter().find(|variable| variable["name"] == name);
-        assert_eq!(variable.unwrap()["value"], "redlock-system", "{name}");
+        assert_eq!(variable(&objects, name), "redlock-system", "{name}");
     }
     let mut roles = of_kind(&objects, "Role").filter(|role| role["metadata"]["namespace"] == "redlock-system");
     assert!(roles.any(|role| role["rules"].to_string().contains("redisquorums/status")));
@@ -127,7 +121,7 @@ fn additions_reach_the_operators_pods() {
 #[test]
 fn probes_without_times_have_those_of_kubernetes() {
     let objects = rendered(&["livenessProbe=null", "readinessProbe=null"]);
-    let container = &of_kind(&objects, "Deployment").next().unwrap()["spec"]["template"]["spec"]["containers"][0];
+    let container = container(&objects);
     assert_eq!(container["livenessProbe"], json!({"httpGet": {"path": "/healthz", "port": "http"}}));
     assert_eq!(container["readinessProbe"], json!({"httpGet": {"path": "/readyz", "port": "http"}}));
 }
@@ -184,7 +178,7 @@ fn by_name(documents: &str) -> BTreeMap<String, Value> {
     let documents = documents.split("\n---\n").map(|text| serde_yaml::from_str::<Value>(text).unwrap());
     let named = documents.filter(Value::is_object).map(|mut object| {
         let kind = object["kind"].as_str().unwrap().to_owned();
-        if OF_THE_CLUSTER.contains(&kind.as_str()) {
+        if is_of_the_cluster(&kind) {
             object["metadata"].as_object_mut().unwrap().remove("namespace");
         }
         let variables = object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut);
@@ -210,7 +204,7 @@ fn kustomized(first_line: &str) -> BTreeMap<String, Value> {
     }
     let replacements = "kustomize-namespace.yaml";
     fs::copy(root().join("manifests").join(replacements), folder.join(replacements)).unwrap();
-    let page = fs::read_to_string(root().join("docs/installation.md")).unwrap();
+    let page = read("docs/installation.md");
     let (_, rest) = page.split_once(&format!("```yaml\n{first_line}\n")).expect("the overlay in docs/installation.md");
     fs::write(folder.join("kustomization.yaml"), rest.split_once("```").unwrap().0).unwrap();
     let output = Command::new(kubectl()).arg("kustomize").arg(&folder).output().expect("kubectl: run `make up` once");

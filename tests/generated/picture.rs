@@ -3,12 +3,10 @@
 //! `a_restarted_member_waits_while_a_lock_changes_hands` (crates/client/tests/redis) records docs/restart.json.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{check, root};
+use crate::{check, read};
 
 const RECORDING: &str = "docs/restart.json";
 const PICTURE: &str = "docs/restart.svg";
@@ -171,7 +169,7 @@ fn draw(recording: &Value) -> String {
 
 #[test]
 fn the_picture_of_the_readme_is_drawn_from_the_recorded_run() {
-    let recording: Value = serde_json::from_str(&fs::read_to_string(root().join(RECORDING)).unwrap()).unwrap();
-    check(Path::new(PICTURE), &draw(&recording));
-    assert!(fs::read_to_string(root().join("README.md")).unwrap().contains(&format!("({PICTURE})")));
+    let recording: Value = serde_json::from_str(&read(RECORDING)).unwrap();
+    check(PICTURE, &draw(&recording));
+    assert!(read("README.md").contains(&format!("({PICTURE})")));
 }

@@ -2,11 +2,10 @@
 //! `restricted`.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::{CHART, KUBE_VERSION, root, run_helm};
+use crate::{CHART, KUBE_VERSION, read, run_helm};
 
 const DOCUMENT: &str = "docs/security.md";
 const TABLE: &str = "| who | where | what | verbs | why |";
@@ -41,6 +40,17 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
 
 pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     objects.iter().filter(move |object| object["kind"] == kind)
+}
+
+/// The operator's container.
+pub(crate) fn container(objects: &[Value]) -> &Value {
+    &of_kind(objects, "Deployment").next().unwrap()["spec"]["template"]["spec"]["containers"][0]
+}
+
+/// A variable of the operator's container.
+pub(crate) fn variable<'a>(objects: &'a [Value], name: &str) -> &'a Value {
+    let mut variables = container(objects)["env"].as_array().unwrap().iter();
+    &variables.find(|variable| variable["name"] == name).expect(name)["value"]
 }
 
 fn texts(list: &Value) -> Vec<String> {
@@ -113,7 +123,7 @@ fn granted(objects: &[Value]) -> BTreeSet<Right> {
 
 /// The rows of the `nth` table of rights in the documentation.
 fn documented(nth: usize) -> BTreeSet<Right> {
-    let text = fs::read_to_string(root().join(DOCUMENT)).unwrap();
+    let text = read(DOCUMENT);
     let table = text.split(TABLE).nth(nth + 1).unwrap_or_else(|| panic!("{DOCUMENT} has no {nth}th `{TABLE}`"));
     let rows = table.trim_start().lines().skip(1).take_while(|line| line.starts_with('|'));
     rows.map(|row| {
@@ -168,11 +178,14 @@ fn rights_are_granted_only_in_the_named_namespaces() {
     assert_eq!((everywhere(&["quorumNamespaces={*}"]), everywhere(&["clientNamespaces={*}"])), (1, 1));
 }
 
+/// The rights that a setting adds to those of the default.
+fn added_by(setting: &str) -> BTreeSet<Right> {
+    granted(&rendered(&[setting])).difference(&granted(&rendered(&[]))).cloned().collect()
+}
+
 #[test]
 fn jobs_are_touched_only_where_the_chart_says_so() {
-    let with = granted(&rendered(&["jobs.enabled=true"]));
-    let more: BTreeSet<_> = with.difference(&granted(&rendered(&[]))).cloned().collect();
-    assert_eq!(more, documented(2));
+    assert_eq!(added_by("jobs.enabled=true"), documented(2));
     let narrow = granted(&rendered(&["jobs.enabled=true", "watchNamespaces={shop}"]));
     let places: BTreeSet<_> =
         narrow.into_iter().filter(|right| right.what.starts_with("jobs")).map(|right| right.place).collect();
@@ -181,9 +194,7 @@ fn jobs_are_touched_only_where_the_chart_says_so() {
 
 #[test]
 fn leases_are_written_only_where_the_chart_says_so() {
-    let with = granted(&rendered(&["leaseGate.enabled=true"]));
-    let more: BTreeSet<_> = with.difference(&granted(&rendered(&[]))).cloned().collect();
-    assert_eq!(more, documented(3));
+    assert_eq!(added_by("leaseGate.enabled=true"), documented(3));
     let narrow = granted(&rendered(&["leaseGate.enabled=true", "watchNamespaces={shop}"]));
     let written = |right: &Right| right.what.starts_with("leases") && right.verbs.contains("update");
     let places: BTreeSet<_> = narrow
@@ -200,12 +211,7 @@ fn leases_are_written_only_where_the_chart_says_so() {
 
 #[test]
 fn the_operator_elects_by_the_lease_that_it_has_rights_on() {
-    let objects = rendered(&["leaseName=second"]);
-    let deployment = of_kind(&objects, "Deployment").next().unwrap();
-    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    let env = container["env"].as_array().unwrap();
-    let lease = env.iter().find(|variable| variable["name"] == "REDLOCK_LEASE");
-    assert_eq!(lease.map(|variable| &variable["value"]), Some(&serde_json::json!("second")));
+    assert_eq!(variable(&rendered(&["leaseName=second"]), "REDLOCK_LEASE"), "second");
 }
 
 #[test]
@@ -248,11 +254,7 @@ fn the_operators_port_is_open_to_those_that_are_named() {
 
 #[test]
 fn the_operators_image_can_be_named_by_its_digest() {
-    let image = |settings: &[&str]| {
-        let objects = rendered(settings);
-        let deployment = of_kind(&objects, "Deployment").next().unwrap();
-        deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
-    };
+    let image = |settings: &[&str]| container(&rendered(settings))["image"].as_str().unwrap().to_owned();
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
     let named =
         image(&["image.repository=registry.example/redlock", "image.tag=v1", &format!("image.digest={digest}")]);

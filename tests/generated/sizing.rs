@@ -5,11 +5,9 @@
 //! Then they have thousandths of a core, writes per second, the percentage of late renewals, and three times in milliseconds.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 use crate::picture::write_text;
-use crate::{check, root};
+use crate::{check, check_part, read};
 
 const FIGURES: &str = "docs/sizing.tsv";
 const PICTURE: &str = "docs/sizing.svg";
@@ -110,14 +108,11 @@ fn picture((fixed, each): (f64, f64), rows: &[Row<'_>]) -> String {
 
 #[test]
 fn the_cost_of_locks_is_printed_from_its_measurement() {
-    let text = fs::read_to_string(root().join(FIGURES)).unwrap();
+    let text = read(FIGURES);
     let (memory, rows) = text.split_once('\n').unwrap();
     let memory: Vec<f64> = memory.split('\t').skip(1).map(|number| number.parse().unwrap()).collect();
     let memory = (memory[0], memory[1]);
     let rows: Vec<Row<'_>> = rows.lines().map(|line| Row(line.split('\t').collect())).collect();
-    check(Path::new(PICTURE), &picture(memory, &rows));
-    let page = fs::read_to_string(root().join(PAGE)).unwrap();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    check(Path::new(PAGE), &format!("{before}{BEGIN}\n{}{END}{after}", table(memory, &rows)));
+    check(PICTURE, &picture(memory, &rows));
+    check_part(PAGE, BEGIN, END, &table(memory, &rows));
 }

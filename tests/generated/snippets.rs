@@ -3,10 +3,7 @@
 //! The end-to-end tests run the programs in tests/clients, the tests of the Go module compile its examples, and the suite `cli` applies the
 //! manifests. The pages have the lines between `[snippet]` and `[end]`.
 
-use std::fs;
-use std::path::Path;
-
-use crate::{check, root};
+use crate::{check, read};
 
 /// The pages, each with the number of its blocks.
 const DOCUMENTS: [(&str, usize); 3] = [("docs/clients.md", 6), ("docs/go.md", 1), ("docs/run.md", 3)];
@@ -14,7 +11,7 @@ const SOURCE: &str = "<!-- Code from ";
 
 /// The part of a program that the pages contain.
 fn snippet(path: &str) -> String {
-    let program = fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let program = read(path);
     let lines = program.lines().skip_while(|line| !line.contains("[snippet]")).skip(1);
     let lines: Vec<_> = lines.take_while(|line| !line.contains("[end]")).collect();
     let text = lines.join("\n");
@@ -41,7 +38,6 @@ fn with_snippets(name: &str, document: &str, expected: usize) -> String {
 #[test]
 fn the_code_in_the_documentation_is_what_the_tests_run() {
     for (name, blocks) in DOCUMENTS {
-        let document = fs::read_to_string(root().join(name)).unwrap();
-        check(Path::new(name), &with_snippets(name, &document, blocks));
+        check(name, &with_snippets(name, &read(name), blocks));
     }
 }

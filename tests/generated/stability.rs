@@ -5,11 +5,7 @@ use std::fs;
 use redlock_operator::api;
 use serde_json::Value;
 
-use crate::root;
-
-fn text(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
+use crate::{read, root, sources::sources};
 
 /// The text between `begin` and `end`.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
@@ -22,20 +18,9 @@ fn named(part: &str) -> Vec<&str> {
     part.split('`').skip(1).step_by(2).collect()
 }
 
-/// All Rust files below a folder.
-fn code(folder: &str, found: &mut String) {
-    for entry in fs::read_dir(root().join(folder)).unwrap() {
-        let name = format!("{folder}/{}", entry.as_ref().unwrap().file_name().into_string().unwrap());
-        match entry.unwrap().path().is_dir() {
-            true => code(&name, found),
-            false => found.push_str(&text(&name)),
-        }
-    }
-}
-
 #[test]
 fn every_field_is_stable_or_provisional() {
-    let page = text("docs/stability.md");
+    let page = read("docs/stability.md");
     let (stable, provisional) =
         (between(&page, "## Stable", "**Conditions**"), between(&page, "## Provisional", "## "));
     let all = [named(stable), named(provisional)].concat();
@@ -58,16 +43,16 @@ fn every_field_is_stable_or_provisional() {
 
 #[test]
 fn exit_codes_are_those_of_the_code() {
-    let page = text("docs/stability.md");
+    let page = read("docs/stability.md");
     let part = between(&page, "**Exit codes**", "**JSON**");
-    let source = text("crates/cli/src/hold/exit.rs");
+    let source = read("crates/cli/src/hold/exit.rs");
     let constants = source.lines().filter_map(|line| line.split_once(": u8 = ")?.1.strip_suffix(';'));
     let codes: Vec<_> = constants.collect();
     assert_eq!(codes, ["122", "123", "124", "125", "126", "127"]);
-    for page in [part, &text("docs/run.md")] {
+    for page in [part, &read("docs/run.md")] {
         assert!(codes.iter().all(|code| page.contains(code)), "{codes:?}");
     }
-    let commands = text("crates/cli/src/lib.rs");
+    let commands = read("crates/cli/src/lib.rs");
     for (constant, code) in [("NO", 1), ("FAILED", 125)] {
         assert!(commands.contains(&format!("const {constant}: u8 = {code};")), "{constant}");
     }
@@ -76,11 +61,11 @@ fn exit_codes_are_those_of_the_code() {
 
 #[test]
 fn environment_variables_are_those_of_the_commands() {
-    let page = text("docs/stability.md");
+    let page = read("docs/stability.md");
     let part = between(&page, "**Environment**", "**HTTP**");
     let stable = named(part);
-    let mut source = String::new();
-    code("crates/cli/src", &mut source);
+    let code = sources(&root().join("crates/cli/src"));
+    let source: String = code.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
     let mut seen = 0;
     for name in source.split("\"REDLOCK_").skip(1).filter_map(|rest| rest.split('"').next()) {
         if name.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
@@ -96,9 +81,9 @@ fn environment_variables_are_those_of_the_commands() {
 
 #[test]
 fn paths_of_the_agent_are_those_that_it_describes() {
-    let page = text("docs/stability.md");
+    let page = read("docs/stability.md");
     let part = between(&page, "**HTTP**", "**Metrics**");
-    let described: Value = serde_json::from_str(&text("crates/cli/src/agent/openapi.json")).unwrap();
+    let described: Value = serde_json::from_str(&read("crates/cli/src/agent/openapi.json")).unwrap();
     let mut paths: Vec<_> = described["paths"].as_object().unwrap().keys().map(String::as_str).collect();
     let of_the_agent = part.split_once("`redlock agent`").unwrap().1;
     let mut named: Vec<_> =
@@ -112,9 +97,9 @@ fn paths_of_the_agent_are_those_that_it_describes() {
 
 #[test]
 fn items_of_the_library_are_those_at_its_root() {
-    let page = text("docs/stability.md");
+    let page = read("docs/stability.md");
     let part = between(&page, "- The Rust crate `redlock-client`", "\n- ");
-    let library = text("crates/client/src/lib.rs");
+    let library = read("crates/client/src/lib.rs");
     let uses = library.split("pub use ").skip(1).flat_map(|rest| {
         let list = rest.split(';').next().unwrap();
         let names = list.split_once('{').map_or_else(|| list.rsplit("::").next().unwrap(), |(_, names)| names);
@@ -132,13 +117,13 @@ fn items_of_the_library_are_those_at_its_root() {
 /// Items that only the operator needs are in the engine, which has no promise of stability.
 #[test]
 fn the_library_has_few_public_items() {
-    let items = text("crates/client/public-api.txt").lines().filter(|line| !line.starts_with("impl")).count();
+    let items = read("crates/client/public-api.txt").lines().filter(|line| !line.starts_with("impl")).count();
     assert!(items <= 300, "{items}");
 }
 
 #[test]
 fn lists_that_are_printed_from_the_code_are_named() {
-    let page = text("docs/stability.md");
+    let page = read("docs/stability.md");
     for list in ["reference/conditions.md", "reference/annotations.md", "reference/values.md", "monitoring.md"] {
         assert!(page.contains(&format!("]({list})")), "docs/stability.md does not name {list}");
     }

@@ -4,13 +4,9 @@ use std::fs;
 
 use redlock_operator::api;
 
-use crate::{CHART, root};
+use crate::{CHART, read, root};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-fn text(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
 
 /// The text after these words, up to white space or a quotation mark.
 fn after<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = &'a str> {
@@ -22,35 +18,21 @@ fn after<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = &'a str> {
 
 #[test]
 fn the_version_is_the_same_everywhere() {
-    let chart = text(&format!("{CHART}/Chart.yaml"));
+    let chart = read(&format!("{CHART}/Chart.yaml"));
     for key in ["version", "appVersion"] {
         let line = format!("{key}: {VERSION}");
         assert!(chart.lines().any(|l| l == line), "Chart.yaml: write `{line}`");
     }
     assert!(
-        text("packaging/krew.yaml").lines().any(|line| line == format!("  version: v{VERSION}")),
+        read("packaging/krew.yaml").lines().any(|line| line == format!("  version: v{VERSION}")),
         "packaging/krew.yaml"
     );
     let mut seen = 0;
-    for page in [
-        "README.md",
-        "docs/quickstart.md",
-        "docs/installation.md",
-        "docs/run.md",
-        "docs/agent.md",
-        "docs/any-controller.md",
-        "docs/multi-cluster.md",
-        "docs/which-way.md",
-        "docs/languages.md",
-        "docs/command.md",
-        "docs/verify.md",
-        "manifests/install.yaml",
-        "manifests/samples/migration.yaml",
-        "manifests/samples/cron.yaml",
-        "manifests/samples/leader.yaml",
-        "Dockerfile",
-    ] {
-        let text = text(page);
+    let pages = "README.md docs/quickstart.md docs/installation.md docs/run.md docs/agent.md docs/any-controller.md \
+        docs/multi-cluster.md docs/which-way.md docs/languages.md docs/command.md docs/verify.md manifests/install.yaml \
+        manifests/samples/migration.yaml manifests/samples/cron.yaml manifests/samples/leader.yaml Dockerfile";
+    for page in pages.split(' ') {
+        let text = read(page);
         let named = [
             "redlock-operator:",
             "charts/redlock-operator --version ",
@@ -77,7 +59,7 @@ fn images_are_named_alike_everywhere() {
     let repository = |image: &str| image.rsplit_once(':').map(|(repository, _)| repository.to_owned()).unwrap();
     let redis = repository(api::DEFAULT_IMAGE);
     for page in ["docs/installation.md", "manifests/samples/quorum.yaml"] {
-        let text = text(page);
+        let text = read(page);
         let named: Vec<_> = after(&text, &format!("{redis}:")).map(str::to_owned).collect();
         assert!(!named.is_empty(), "{page} does not name {redis}");
         assert!(named.iter().all(|tag| format!("{redis}:{tag}") == api::DEFAULT_IMAGE), "{page}: {named:?}");
@@ -97,7 +79,7 @@ fn images_are_named_alike_everywhere() {
 
 /// The minor version of Kubernetes that a Go module of the local cluster pins.
 fn kubernetes(folder: &str) -> String {
-    let module = text(&format!("dev/{folder}/go.mod"));
+    let module = read(&format!("dev/{folder}/go.mod"));
     let version = after(&module, "k8s.io/kubernetes v").next().unwrap().to_owned();
     version.rsplit_once('.').map(|(minor, _)| minor.to_owned()).unwrap()
 }
@@ -105,21 +87,21 @@ fn kubernetes(folder: &str) -> String {
 #[test]
 fn the_support_matrix_names_what_is_run() {
     let (oldest, local, newest) = (kubernetes("kube-oldest"), kubernetes("kube"), kubernetes("kube-newest"));
-    let chart = text(&format!("{CHART}/Chart.yaml"));
+    let chart = read(&format!("{CHART}/Chart.yaml"));
     assert!(
         chart.contains(&format!("kubeVersion: \">={oldest}.0-0\"")),
         "Chart.yaml allows another version than {oldest}"
     );
-    let page = text("docs/installation.md");
+    let page = read("docs/installation.md");
     assert!(page.contains(&format!("| Kubernetes | {oldest} and newer |")), "docs/installation.md");
     assert!(page.contains(&format!("end-to-end suites on {local};")), "docs/installation.md: {local}");
     assert!(page.contains(&format!("API servers of {oldest}, {local} and {newest} ")), "docs/installation.md");
-    assert!(text("README.md").contains(&format!("Kubernetes {oldest} or newer")), "README.md");
+    assert!(read("README.md").contains(&format!("Kubernetes {oldest} or newer")), "README.md");
 }
 
 #[test]
 fn the_quick_start_and_the_sample_elect_in_the_same_way() {
-    let (page, sample) = (text("docs/quickstart.md"), text("manifests/samples/election.yaml"));
+    let (page, sample) = (read("docs/quickstart.md"), read("manifests/samples/election.yaml"));
     for line in [
         "command: [sh, -c, 'hostname > /tmp/index.html && exec busybox httpd -f -p 8080 -h /tmp']",
         "leader.redlock-operator.io/scheduler: \"true\"",

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use redlock_operator::fence::{FenceStep, Reason, State};
 
-use super::check::{Rules, holds, large, violated};
+use super::check::{Rules, each_violated, holds, large, violated};
 use super::core::rejoin_ticks;
 
 mod apply;

@@ -100,6 +100,15 @@ pub(crate) fn violated<R: Rules>(name: &str, rules: R) {
     print_trace(&rules, &path.into_states());
 }
 
+/// Requires a counterexample for each of these models, which lack one rule each.
+pub(crate) fn each_violated<R: Rules>(models: impl IntoIterator<Item = (&'static str, R)>) {
+    std::thread::scope(|scope| {
+        for (name, rules) in models {
+            scope.spawn(move || violated(name, rules));
+        }
+    });
+}
+
 fn report<R: Rules>(name: &str, checker: &impl Checker<Checked<R>>, started: Instant, verdict: &str) {
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
     println!("model: {name}: {verdict} ({states} states, depth {depth}, {:.1} s)", started.elapsed().as_secs_f64());

@@ -10,7 +10,7 @@ use redlock_operator::fence::clock::{ClockWatch, Rule};
 use redlock_operator::redlock::{ClockSample, Drift};
 use redlock_operator::time::{Boottime, UnixMicros};
 
-use super::check::{Rules, holds, large, violated};
+use super::check::{Rules, each_violated, holds, large};
 
 const TTL: u8 = 4;
 const READINGS: usize = 6;
@@ -209,16 +209,10 @@ fn a_stepped_clock_costs_the_vote() {
 }
 
 #[test]
-fn clocks_that_nobody_watches() {
-    violated("clocks, not watched", Clocks { watches: false, ..Clocks::new() });
-}
-
-#[test]
-fn clocks_that_only_votes_tell_of() {
-    violated("clocks, read by votes alone", Clocks { reads: false, ..Clocks::new() });
-}
-
-#[test]
-fn clocks_compared_with_the_last_reading_alone() {
-    violated("clocks, the last reading alone kept", Clocks { remembers: false, ..Clocks::new() });
+fn without_any_one_rule_both_votes_count() {
+    each_violated([
+        ("clocks, not watched", Clocks { watches: false, ..Clocks::new() }),
+        ("clocks, read by votes alone", Clocks { reads: false, ..Clocks::new() }),
+        ("clocks, the last reading alone kept", Clocks { remembers: false, ..Clocks::new() }),
+    ]);
 }

@@ -9,7 +9,7 @@
 mod apply;
 mod tests;
 
-use super::check::{Rules, holds, violated};
+use super::check::{Rules, each_violated, holds};
 use super::core::{granted, rejoin_ticks};
 use super::protocol::{Delay, Fence};
 

@@ -21,4 +21,3 @@ mod settings;
 mod shared;
 mod tokens;
 mod votes;
-mod watched;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{
     change::{Stage, majority, name, size},
-    check::{holds, large, violated},
+    check::{each_violated, holds, large},
     core::Yes,
     protocol::{self, Base, CLIENTS, Fence, NOBODY, Phase, Protocol},
 };

@@ -16,7 +16,7 @@ use redlock_operator::{
 };
 
 use super::{
-    check::{Rules, holds, large, violated},
+    check::{Rules, each_violated, holds, large},
     core::{NOW, admits, ago, granted},
 };
 

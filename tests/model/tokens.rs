@@ -20,7 +20,7 @@ use redlock_operator::{
 };
 
 use super::{
-    check::{holds, large, violated},
+    check::{each_violated, holds, large},
     core::{Majorities, Yes},
     protocol::{CLIENTS, MOST, number},
     sets::{Set, members_of, named, sets},

@@ -5,7 +5,7 @@
 //! A late request is a delayed step, and a lost one never happens. An answer can be used at any later moment or never.
 //! The remaining effects of a duplicate or late request are steps of their own, without a count.
 
-use super::check::{holds, large, violated};
+use super::check::{each_violated, holds, large};
 use super::core::{Majorities, Yes, rejoin_ticks};
 use super::protocol::{self, Base, CLIENTS, Delay, Fence, NOBODY, Phase, Protocol, Step, number};
 

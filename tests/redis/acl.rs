@@ -1,5 +1,5 @@
 use crate::quorum::{LEADER, Quorum};
-use crate::server::{PREFIX, Server, client, locker, probe};
+use crate::server::{PREFIX, Server, client, locker, probe, run};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER};
 use redlock_operator::redis_member::{AdminConnection, Endpoint, Link, RedisMember, Secret};
@@ -9,12 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 async fn code(connection: &mut MultiplexedConnection, command: &str) -> String {
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().unwrap());
-    for word in words {
-        cmd.arg(word);
-    }
-    match cmd.query_async::<redis::Value>(connection).await {
+    match run(connection, command).await {
         Ok(_) => "OK".to_owned(),
         Err(error) => error.code().unwrap_or("?").to_owned(),
     }
@@ -27,23 +22,9 @@ async fn nobody_can_keep_an_open_state_or_throw_data_away() {
     let _ = quorum.servers[0].admin().await.reload_certificate("/nowhere", "/nowhere").await;
     for user in [OPERATOR_USER, PROBE_USER, locker().name(), client().name()] {
         let mut connection = quorum.servers[0].connect_as(user).await;
-        for forbidden in [
-            "ACL SAVE",
-            "ACL LOAD",
-            "ACL LIST",
-            "CONFIG REWRITE",
-            "CONFIG SET save 1",
-            "CONFIG GET *",
-            "FLUSHALL",
-            "FLUSHDB",
-            "REPLICAOF 127.0.0.1 1",
-            "SWAPDB 0 1",
-            "SCRIPT FLUSH",
-            "CLIENT PAUSE 1000",
-            "SHUTDOWN NOSAVE",
-            "KEYS *",
-            "SAVE",
-        ] {
+        let forbidden = "ACL SAVE; ACL LOAD; ACL LIST; CONFIG REWRITE; CONFIG SET save 1; CONFIG GET *; FLUSHALL; FLUSHDB; \
+            REPLICAOF 127.0.0.1 1; SWAPDB 0 1; SCRIPT FLUSH; CLIENT PAUSE 1000; SHUTDOWN NOSAVE; KEYS *; SAVE";
+        for forbidden in forbidden.split("; ") {
             assert_eq!(code(&mut connection, forbidden).await, "NOPERM", "{user}: {forbidden}");
         }
     }
@@ -55,23 +36,10 @@ async fn a_lock_client_reaches_no_key_or_channel_outside_its_prefix() {
     let mut connection = quorum.servers[0].connect_as(client().name()).await;
     let own = format!("{PREFIX}job");
     for key in ["other/job", "shop", "#token", "#epoch", "redlock:shop/job", "redisson_lock_token:{shop/job}"] {
-        for command in [
-            "SET KEY v",
-            "SET KEY v NX PX 1000",
-            "GET KEY",
-            "DEL KEY",
-            "EXISTS KEY",
-            "PTTL KEY",
-            "PEXPIRE KEY 1",
-            "EXPIRE KEY 1",
-            "HEXISTS KEY f",
-            "HINCRBY KEY f 1",
-            "WATCH KEY",
-            "EVAL return(1) 1 KEY",
-            "EVALSHA 0000000000000000000000000000000000000000 1 KEY",
-            "SUBSCRIBE KEY",
-            "PUBLISH KEY v",
-        ] {
+        let commands = "SET KEY v; SET KEY v NX PX 1000; GET KEY; DEL KEY; EXISTS KEY; PTTL KEY; PEXPIRE KEY 1; \
+            EXPIRE KEY 1; HEXISTS KEY f; HINCRBY KEY f 1; WATCH KEY; EVAL return(1) 1 KEY; \
+            EVALSHA 0000000000000000000000000000000000000000 1 KEY; SUBSCRIBE KEY; PUBLISH KEY v";
+        for command in commands.split("; ") {
             // A script can neither declare a foreign key nor use an undeclared one.
             let command = command.replace("KEY", key);
             assert_eq!(code(&mut connection, &command).await, "NOPERM", "{command}");
@@ -100,60 +68,15 @@ async fn a_lock_client_reaches_no_key_or_channel_outside_its_prefix() {
 async fn a_lock_client_runs_nothing_but_what_lock_clients_need() {
     let quorum = Quorum::of(1).await;
     let mut connection = quorum.servers[0].connect_as(client().name()).await;
-    for command in [
-        "CONFIG GET *",
-        "CONFIG SET maxmemory 1",
-        "CONFIG REWRITE",
-        "FLUSHALL",
-        "FLUSHDB",
-        "ACL LIST",
-        "ACL WHOAMI",
-        "ACL SETUSER billing-e7 +@all",
-        "SHUTDOWN NOSAVE",
-        "REPLICAOF 127.0.0.1 1",
-        "SLAVEOF NO ONE",
-        "FAILOVER",
-        "DEBUG SLEEP 1",
-        "DEBUG OBJECT shop/job",
-        "KEYS *",
-        "SCAN 0",
-        "RANDOMKEY",
-        "DBSIZE",
-        "CLIENT LIST",
-        "CLIENT KILL TYPE normal",
-        "CLIENT PAUSE 1000",
-        "CLIENT ID",
-        "SCRIPT FLUSH",
-        "SCRIPT KILL",
-        "PSUBSCRIBE *",
-        "MONITOR",
-        "SYNC",
-        "PSYNC ? -1",
-        "SAVE",
-        "BGSAVE",
-        "BGREWRITEAOF",
-        "SELECT 1",
-        "SWAPDB 0 1",
-        "MOVE shop/job 1",
-        "INFO",
-        "TIME",
-        "COMMAND",
-        "MODULE LIST",
-        "FUNCTION LIST",
-        "OBJECT ENCODING shop/job",
-        "DUMP shop/job",
-        "RESTORE shop/job 0 x",
-        "PERSIST shop/job",
-        "RENAME shop/job shop/other",
-        "COPY shop/job shop/other",
-        "HSET shop/job f v",
-        "INCR shop/job",
-        "LATENCY RESET",
-        "MEMORY USAGE shop/job",
-        "SLOWLOG GET",
-        "CLUSTER NODES",
-        "ECHO x",
-    ] {
+    let commands = "CONFIG GET *; CONFIG SET maxmemory 1; CONFIG REWRITE; FLUSHALL; FLUSHDB; ACL LIST; ACL WHOAMI; \
+        ACL SETUSER billing-e7 +@all; SHUTDOWN NOSAVE; REPLICAOF 127.0.0.1 1; SLAVEOF NO ONE; FAILOVER; DEBUG SLEEP 1; \
+        DEBUG OBJECT shop/job; KEYS *; SCAN 0; RANDOMKEY; DBSIZE; CLIENT LIST; CLIENT KILL TYPE normal; \
+        CLIENT PAUSE 1000; CLIENT ID; SCRIPT FLUSH; SCRIPT KILL; PSUBSCRIBE *; MONITOR; SYNC; PSYNC ? -1; SAVE; BGSAVE; \
+        BGREWRITEAOF; SELECT 1; SWAPDB 0 1; MOVE shop/job 1; INFO; TIME; COMMAND; MODULE LIST; FUNCTION LIST; \
+        OBJECT ENCODING shop/job; DUMP shop/job; RESTORE shop/job 0 x; PERSIST shop/job; RENAME shop/job shop/other; \
+        COPY shop/job shop/other; HSET shop/job f v; INCR shop/job; LATENCY RESET; MEMORY USAGE shop/job; SLOWLOG GET; \
+        CLUSTER NODES; ECHO x";
+    for command in commands.split("; ") {
         // Redis refuses DEBUG before it checks permissions.
         let refused = if command.starts_with("DEBUG") { "ERR" } else { "NOPERM" };
         assert_eq!(code(&mut connection, command).await, refused, "{command}");

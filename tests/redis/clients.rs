@@ -4,7 +4,7 @@
 //! as a user of `spec.clients`. docs/clients.md describes the needs of each library.
 
 use crate::quorum::{LEADER, Quorum, fresh_value};
-use crate::server::{PREFIX, Server, client, locker, password};
+use crate::server::{PREFIX, Server, as_text, client, locker, password};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redlock::{Acquire, KeyState};
 
@@ -236,14 +236,7 @@ impl Speaker {
     /// Returns the reply as text, or the code of an error.
     async fn send(&mut self, command: &str) -> String {
         let words: Vec<String> = command.split(' ').map(|argument| self.argument(argument)).collect();
-        let mut cmd = redis::Cmd::new();
-        words.iter().for_each(|argument| {
-            cmd.arg(argument);
-        });
-        match cmd.query_async::<redis::Value>(&mut self.connection).await {
-            Ok(value) => text(&value),
-            Err(error) => error.code().unwrap_or("?").to_owned(),
-        }
+        as_text(redis::Cmd::new().arg(words.as_slice()).query_async(&mut self.connection).await)
     }
 
     async fn go(&mut self, steps: Steps) {
@@ -251,18 +244,6 @@ impl Speaker {
             let expected = self.argument(expected);
             assert_eq!(self.send(command).await, expected, "{}: {command}", self.dialect.name);
         }
-    }
-}
-
-fn text(value: &redis::Value) -> String {
-    match value {
-        redis::Value::Nil => "nil".to_owned(),
-        redis::Value::Okay => "OK".to_owned(),
-        redis::Value::Int(number) => number.to_string(),
-        redis::Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        redis::Value::SimpleString(text) => text.clone(),
-        redis::Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(","),
-        other => format!("{other:?}"),
     }
 }
 

@@ -1,19 +1,17 @@
 //! External masters: plain `redis-server` processes, with the user that docs/external.md requires.
 
 use crate::port::free_port;
-use crate::quorum::{connected, fresh_value, request, settings};
-use crate::server::{password, wait_until};
-use redis::aio::MultiplexedConnection;
+use crate::quorum::{connected, extension, fresh_value, request, settings};
+use crate::server::{Process, log_in, password, run, wait_until};
 use redlock_operator::redis_member::acl::external_user;
 use redlock_operator::redis_member::{
     AdminConnection, Claim, Endpoint, Guard, OtherClaim, RECORD_KEY, RecordState, RedisMember, Secret, missing_rights,
     raise_counter, read_record,
 };
 use redlock_operator::redlock::{
-    Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
+    Acquire, Command, Elector, Electorate, Extend, FencingToken, LockMember, MemberError, Redlock, Reply,
 };
 use redlock_operator::time::{Clock as _, SystemClock};
-use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,22 +20,21 @@ pub(crate) const LIST: &str = "a:1 b:1 c:1";
 
 /// A master with an open default user, and the operator's user.
 pub(crate) struct Master {
-    child: Child,
+    process: Process,
     port: u16,
 }
 
 impl Master {
     pub(crate) async fn start() -> Self {
         let port = free_port();
-        let mut master = Self { child: spawn(port), port };
+        let mut master = Self { process: spawn(port), port };
         master.ready().await;
         master
     }
 
     pub(crate) async fn restart(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        self.child = spawn(self.port);
+        self.process.kill();
+        self.process = spawn(self.port);
         self.ready().await;
     }
 
@@ -80,29 +77,8 @@ impl Master {
     }
 }
 
-impl Drop for Master {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn spawn(port: u16) -> Child {
-    let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-    Program::new(program)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "::1", "--save", ""])
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("redis-server can be started")
-}
-
-async fn run(connection: &mut MultiplexedConnection, command: &str) -> redis::RedisResult<redis::Value> {
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().unwrap());
-    for word in words {
-        cmd.arg(word);
-    }
-    cmd.query_async(connection).await
+fn spawn(port: u16) -> Process {
+    Process::start(&[&["--port", &port.to_string(), "--bind", "127.0.0.1", "::1", "--save", ""]])
 }
 
 pub(crate) fn claim(uid: &str, list: &str, ttl: u64) -> Claim {
@@ -179,13 +155,8 @@ async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
     let (redlock, value) = (Redlock::new(Arc::new(SystemClock), settings()), fresh_value());
     let Acquire::Granted(grant) = redlock.acquire(&electorate, request("k", &value)).await else { panic!("granted") };
     assert_eq!(grant.token, token(501));
-    let extension = ExtendRequest {
-        key: "k".into(),
-        value: value.clone(),
-        ttl: Duration::from_secs(25),
-        valid_until: Some(grant.valid_until),
-    };
-    let extended = redlock.extend(&electorate, vec![extension]).await;
+    let extension = extension("k", &value, Duration::from_secs(25), grant.valid_until);
+    let extended = redlock.extend(&electorate, extension).await;
     assert!(matches!(extended[..], [Extend::Renewed { .. }]), "{extended:?}");
     let sealed = fresh_value();
     let commands = vec![
@@ -206,26 +177,11 @@ async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
         "{replies:?}"
     );
 
-    let password = password().expose().replace(' ', "-");
-    let url = format!("redis://{USER}:{password}@{}/", master.address());
-    let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    for forbidden in [
-        "ACL SETUSER redlock +@all",
-        "ACL LIST",
-        "CONFIG GET maxmemory-policy",
-        "CONFIG SET save 1",
-        "CLIENT KILL TYPE normal",
-        "CLIENT LIST",
-        "SCRIPT KILL",
-        "SCRIPT FLUSH",
-        "EVAL return 0",
-        "KEYS *",
-        "SCAN 0",
-        "FLUSHALL",
-        "SHUTDOWN NOSAVE",
-        "REPLICAOF 127.0.0.1 1",
-        "MULTI",
-    ] {
+    let mut connection = log_in(&master.address(), USER, &master.endpoint().password).await.unwrap();
+    let forbidden = "ACL SETUSER redlock +@all; ACL LIST; CONFIG GET maxmemory-policy; CONFIG SET save 1; \
+        CLIENT KILL TYPE normal; CLIENT LIST; SCRIPT KILL; SCRIPT FLUSH; EVAL return 0; KEYS *; SCAN 0; FLUSHALL; \
+        SHUTDOWN NOSAVE; REPLICAOF 127.0.0.1 1; MULTI";
+    for forbidden in forbidden.split("; ") {
         let error = run(&mut connection, forbidden).await.expect_err(forbidden);
         assert_eq!(error.code(), Some("NOPERM"), "{forbidden}");
     }

@@ -1,10 +1,10 @@
-use crate::quorum::{Quorum, TTL, connected, fresh_value, settings};
+use crate::quorum::{Quorum, TTL, connected, extension, fresh_value, settings};
 use crate::server::wait_until;
 use crate::{net, quorum};
 use redlock_operator::redis_member::Link;
 use redlock_operator::redlock::{
-    Acquire, Command, Electorate, Extend, ExtendRequest, FencingToken, LockKey, LockMember, LockValue, MemberError,
-    MemberFailure, Votes,
+    Acquire, Command, Electorate, Extend, FencingToken, LockKey, LockMember, LockValue, MemberError, MemberFailure,
+    Votes,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,9 +21,8 @@ async fn a_healthy_quorum_grants_renews_and_releases() {
     let value = fresh_value();
     let grant = quorum.granted("k", &value).await;
     assert!(grant.votes.yes >= 2 && grant.votes.of == 3);
-    let renewal =
-        ExtendRequest { key: "k".into(), value: value.clone(), ttl: TTL, valid_until: Some(grant.valid_until) };
-    let outcome = quorum.redlock.extend(&quorum.electorate(), vec![renewal]).await;
+    let renewal = extension("k", &value, TTL, grant.valid_until);
+    let outcome = quorum.redlock.extend(&quorum.electorate(), renewal).await;
     let [Extend::Renewed { valid_until, votes, .. }] = &outcome[..] else { panic!("{outcome:?}") };
     assert!(*valid_until > grant.valid_until);
     assert_eq!(*votes, Votes { yes: 3, of: 3 });
@@ -32,32 +31,25 @@ async fn a_healthy_quorum_grants_renews_and_releases() {
     quorum.is_empty().await;
 }
 
-async fn with_frozen(size: usize, frozen: usize) {
-    let quorum = Quorum::of(size).await;
-    let (value, other) = (fresh_value(), fresh_value());
-    quorum.servers[..frozen].iter().for_each(|server| server.freeze());
-    let (grant, took) = timed(quorum.granted("k", &value)).await;
-    assert!(took < settings().node_timeout / 2, "waited for a frozen member: {took:?}");
-    assert_eq!(grant.votes, Votes { yes: size - frozen, of: size });
-    let refused = quorum.acquire("k", &other).await;
-    assert!(matches!(refused, Acquire::HeldByOther { .. }), "{refused:?}");
-    assert_eq!(quorum.release("k", &value).await, size - frozen);
-    // Each release follows its SET on the same connection.
-    for index in 0..frozen {
-        quorum.servers[index].thaw();
-        quorum.has_voted(index).await;
+#[tokio::test]
+async fn a_frozen_minority_delays_nothing_and_keeps_no_key() {
+    for (size, frozen) in [(3, 1), (5, 2)] {
+        let quorum = Quorum::of(size).await;
+        let (value, other) = (fresh_value(), fresh_value());
+        quorum.servers[..frozen].iter().for_each(|server| server.freeze());
+        let (grant, took) = timed(quorum.granted("k", &value)).await;
+        assert!(took < settings().node_timeout / 2, "waited for a frozen member of {size}: {took:?}");
+        assert_eq!(grant.votes, Votes { yes: size - frozen, of: size });
+        let refused = quorum.acquire("k", &other).await;
+        assert!(matches!(refused, Acquire::HeldByOther { .. }), "{refused:?}");
+        assert_eq!(quorum.release("k", &value).await, size - frozen);
+        // Each release follows its SET on the same connection.
+        for index in 0..frozen {
+            quorum.servers[index].thaw();
+            quorum.has_voted(index).await;
+        }
+        quorum.is_empty().await;
     }
-    quorum.is_empty().await;
-}
-
-#[tokio::test]
-async fn a_frozen_member_of_three_delays_nothing_and_keeps_no_key() {
-    with_frozen(3, 1).await;
-}
-
-#[tokio::test]
-async fn two_frozen_of_five_are_not_waited_for_and_keep_no_key() {
-    with_frozen(5, 2).await;
 }
 
 #[tokio::test]
@@ -199,14 +191,13 @@ async fn two_addresses_of_one_process_are_one_vote() {
     electors[1].admitted = electors[0].admitted.clone();
     let electorate = Electorate::single(electors);
     // An acquisition cannot show this. Its second SET NX is refused because of its own key.
-    let renewal =
-        ExtendRequest { key: "k".into(), value: value.clone(), ttl: TTL, valid_until: Some(grant.valid_until) };
+    let renewal = extension("k", &value, TTL, grant.valid_until);
     quorum.servers[2].freeze();
-    let alone = quorum.redlock.extend(&electorate, vec![renewal.clone()]).await;
+    let alone = quorum.redlock.extend(&electorate, renewal.clone()).await;
     let [Extend::NoQuorum { failures }] = &alone[..] else { panic!("{alone:?}") };
     assert_eq!(failures[..], [("m2".into(), MemberFailure::Member(MemberError::TimedOut))]);
     quorum.servers[2].thaw();
-    let both = quorum.redlock.extend(&electorate, vec![renewal]).await;
+    let both = quorum.redlock.extend(&electorate, renewal).await;
     assert!(matches!(both[..], [Extend::Renewed { votes: Votes { yes: 2, of: 3 }, .. }]), "{both:?}");
     assert_eq!(quorum.release("k", &value).await, 3);
     quorum.is_empty().await;
@@ -220,7 +211,7 @@ async fn many_holds_are_renewed_in_one_go() {
         let value = fresh_value();
         let key = format!("k{n}");
         let valid_until = quorum.granted(&key, &value).await.valid_until;
-        holds.push(ExtendRequest { key: key.into(), value, ttl: TTL, valid_until: Some(valid_until) });
+        holds.extend(extension(&key, &value, TTL, valid_until));
     }
     let (outcomes, took) = timed(quorum.redlock.extend(&quorum.electorate(), holds.clone())).await;
     let full = |extend: &Extend| matches!(extend, Extend::Renewed { votes: Votes { yes: 3, of: 3 }, .. });
@@ -251,8 +242,7 @@ async fn a_flood_of_attempts_on_a_frozen_member_leaves_no_key() {
     quorum.servers[0].thaw();
     quorum.has_voted(0).await;
     quorum.is_empty().await;
-    let counter = quorum.servers[0].admin().await.observe(&[]).await.unwrap().counter;
-    assert_eq!(counter.map(FencingToken::get), Some(500), "a SET was lost");
+    assert_eq!(quorum.servers[0].counter().await.map(FencingToken::get), Some(500), "a SET was lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]

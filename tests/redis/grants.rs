@@ -1,7 +1,7 @@
 //! A client is removed, and another one gets its name, on the same process.
 
 use crate::quorum::{LEADER, open};
-use crate::server::{PREFIX, Server, USERS, client, locker};
+use crate::server::{PREFIX, Server, USERS, client, locker, password};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::Secret;
 use redlock_operator::redis_member::acl::{KeyPrefix, UserRule};
@@ -11,9 +11,8 @@ fn another() -> UserRule {
     UserRule::client("billing", USERS, &KeyPrefix::parse("other/").unwrap(), &Secret::new("another"))
 }
 
-async fn connect(server: &Server, password: &str) -> Option<MultiplexedConnection> {
-    let url = format!("redis://{}:{password}@{}/", client().name(), server.address());
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.ok()
+async fn connect(server: &Server, password: &Secret) -> redis::RedisResult<MultiplexedConnection> {
+    server.log_in(client().name(), password).await
 }
 
 async fn set(connection: &mut MultiplexedConnection, prefix: &str) -> Result<(), redis::RedisError> {
@@ -29,7 +28,7 @@ async fn whoever_had_a_users_name_before_is_cut() {
     let mut admin = server.admin().await;
     // Opening the same client again keeps its connection.
     assert_eq!(admin.open(LEADER, &[client()]).await, Ok(()));
-    let both = client().accepting(&[crate::server::password(), Secret::new("another")]);
+    let both = client().accepting(&[password(), Secret::new("another")]);
     assert_eq!(admin.open(LEADER, &[both]).await, Ok(()));
     assert!(set(&mut before, PREFIX).await.is_ok());
     assert_eq!(admin.open(LEADER, &[client()]).await, Ok(()));
@@ -37,8 +36,8 @@ async fn whoever_had_a_users_name_before_is_cut() {
     assert_eq!(admin.open(LEADER, &[another()]).await, Ok(()));
     let error = set(&mut before, "other/").await.unwrap_err();
     assert!(error.is_io_error(), "its connection must end: {error}");
-    assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none(), "the old password must fail");
-    let mut after = connect(&server, "another").await.unwrap();
+    assert!(connect(&server, &password()).await.is_err(), "the old password must fail");
+    let mut after = connect(&server, &Secret::new("another")).await.unwrap();
     assert!(set(&mut after, "other/").await.is_ok());
     assert_eq!(set(&mut after, PREFIX).await.unwrap_err().code(), Some("NOPERM"));
 }
@@ -53,8 +52,8 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     let removed = [UserRule::removed(client().name())];
     assert_eq!(admin.close(LEADER, &removed).await, Ok(()));
     assert!(set(&mut before, PREFIX).await.unwrap_err().is_io_error());
-    assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none());
-    assert!(connect(&server, "anything").await.is_none());
+    assert!(connect(&server, &password()).await.is_err());
+    assert!(connect(&server, &Secret::new("anything")).await.is_err());
     assert!(set(&mut locking, PREFIX).await.is_ok(), "other users must keep their connections");
     assert!(admin.observe(&[client().name()]).await.unwrap().open_users.is_empty());
     assert!(
@@ -63,5 +62,6 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     );
     // A new client gets the same name.
     assert_eq!(admin.open(LEADER, &[another()]).await, Ok(()));
-    assert!(set(&mut connect(&server, "another").await.unwrap(), "other/").await.is_ok());
+    let mut after = connect(&server, &Secret::new("another")).await.unwrap();
+    assert!(set(&mut after, "other/").await.is_ok());
 }

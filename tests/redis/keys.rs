@@ -1,14 +1,7 @@
-use crate::quorum::{Quorum, TTL, fresh_value};
+use crate::quorum::{Quorum, TTL, extension, fresh_value};
 use crate::server::{PREFIX, client};
-use redlock_operator::redlock::{
-    Acquire, Extend, ExtendRequest, KeyState, LockKey, LockValue, Missing, Occupant, Seal, ValueSigner,
-};
-use redlock_operator::time::Boottime;
+use redlock_operator::redlock::{Acquire, Extend, KeyState, LockKey, Missing, Occupant, Seal, ValueSigner};
 use std::time::Duration;
-
-fn extension(key: &str, value: &LockValue, ttl: Duration, valid_until: Boottime) -> Vec<ExtendRequest> {
-    vec![ExtendRequest { key: key.into(), value: value.clone(), ttl, valid_until: Some(valid_until) }]
-}
 
 /// The longest time to live of a lock on any server.
 async fn longest(quorum: &Quorum) -> Duration {

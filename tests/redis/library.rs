@@ -1,7 +1,7 @@
 //! The library with the Secrets that the operator gives to clients.
 
 use crate::quorum::{LEADER, Quorum, TTL, fresh_value};
-use crate::server::{PREFIX, Server, client, password, reader, wait_until};
+use crate::server::{PREFIX, Server, client, password, reader, run, wait_until};
 use redlock_client::{Client, Event, NotAcquired, Owner, Reader, Reading};
 use redlock_operator::api::RedisQuorum;
 use redlock_operator::quorum::model::auth::Auth;
@@ -278,37 +278,13 @@ async fn a_client_cannot_lower_delete_read_or_overflow_the_counter() {
     quorum.release("k", &value).await;
     let mut connection = quorum.servers[0].connect_as(client().name()).await;
     let in_script = if quorum.servers[0].is_redis_7_0().await { "can't" } else { "no permissions" };
-    for command in [
-        "SET @ 1",
-        "SET @ 9007199254740991",
-        "SET @ 1 NX",
-        "DEL @",
-        "GET @",
-        "PTTL @",
-        "EXPIRE @ 1",
-        "PEXPIRE @ 1",
-        "INCRBY @ 9007199254740991",
-        "INCRBYFLOAT @ 0.5",
-        "DECR @",
-        "HINCRBY @ f 1",
-        "EXISTS @",
-        "WATCH @",
-        "GETDEL @",
-        "RENAME @ other",
-        "APPEND @ 0",
-        "EVAL return(redis.call('set',KEYS[1],'1')) 1 @",
-        "EVAL return(redis.call('incr',KEYS[1])) 1 @",
-        "EVAL return(redis.call('set','@','1')) 0",
-        "EVAL return(redis.call('incrby','@',9)) 0",
-        "EVAL return(redis.call('del','@')) 0",
-    ] {
-        let command = command.replace('@', TOKEN_KEY);
-        let mut words = command.split(' ');
-        let mut cmd = redis::cmd(words.next().unwrap());
-        words.for_each(|word| {
-            cmd.arg(word);
-        });
-        let answer = cmd.query_async::<redis::Value>(&mut connection).await;
+    let commands = "SET @ 1; SET @ 9007199254740991; SET @ 1 NX; DEL @; GET @; PTTL @; EXPIRE @ 1; PEXPIRE @ 1; \
+        INCRBY @ 9007199254740991; INCRBYFLOAT @ 0.5; DECR @; HINCRBY @ f 1; EXISTS @; WATCH @; GETDEL @; \
+        RENAME @ other; APPEND @ 0; EVAL return(redis.call('set',KEYS[1],'1')) 1 @; \
+        EVAL return(redis.call('incr',KEYS[1])) 1 @; EVAL return(redis.call('set','@','1')) 0; \
+        EVAL return(redis.call('incrby','@',9)) 0; EVAL return(redis.call('del','@')) 0";
+    for command in commands.replace('@', TOKEN_KEY).split("; ") {
+        let answer = run(&mut connection, command).await;
         let refused = answer.as_ref().err().map(|error| error.to_string().to_lowercase()).unwrap_or_default();
         assert!(refused.contains("noperm") || refused.contains(in_script), "{command}: {answer:?}");
     }

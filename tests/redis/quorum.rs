@@ -4,10 +4,10 @@ use crate::server::{Server, USERS, client, endpoint, locker, wait_until};
 use redlock_operator::redis_member::acl::UserRule;
 use redlock_operator::redis_member::{Link, RedisMember};
 use redlock_operator::redlock::{
-    Acquire, AcquireRequest, Elector, Electorate, Grant, LockKey, LockValue, Nonce, Redlock, RunId, Settings,
-    ValueSigner,
+    Acquire, AcquireRequest, Elector, Electorate, ExtendRequest, Grant, LockKey, LockValue, Nonce, Redlock, RunId,
+    Settings, ValueSigner,
 };
-use redlock_operator::time::SystemClock;
+use redlock_operator::time::{Boottime, SystemClock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,10 @@ pub(crate) fn fresh_value() -> LockValue {
 
 pub(crate) fn request(key: &str, value: &LockValue) -> AcquireRequest {
     AcquireRequest { key: key.into(), value: value.clone(), ttl: TTL, token: true }
+}
+
+pub(crate) fn extension(key: &str, value: &LockValue, ttl: Duration, valid_until: Boottime) -> Vec<ExtendRequest> {
+    vec![ExtendRequest { key: key.into(), value: value.clone(), ttl, valid_until: Some(valid_until) }]
 }
 
 /// Opens the process for the locker and the client.
@@ -129,10 +133,8 @@ impl Quorum {
     ///
     /// A key that is missing afterwards was deleted.
     pub(crate) async fn has_voted(&self, server: usize) {
-        wait_until(&format!("a vote of server {server}"), async || {
-            self.servers[server].admin().await.observe(&[]).await.unwrap().counter.is_some()
-        })
-        .await;
+        let has_voted = async || self.servers[server].counter().await.is_some();
+        wait_until(&format!("a vote of server {server}"), has_voted).await;
     }
 
     /// Checks that no server has a lock.

@@ -1,7 +1,7 @@
 //! A read-only client: its permissions, and its connection while other clients are added and removed.
 
 use crate::quorum::{LEADER, Quorum, TTL, fresh_value};
-use crate::server::{PREFIX, Server, USERS, client, locker, password, reader};
+use crate::server::{PREFIX, Server, USERS, as_text, client, locker, password, reader, run};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{OPERATOR_USER, UserRule};
 use redlock_operator::redis_member::{EPOCH_KEY, Secret};
@@ -14,22 +14,8 @@ async fn looking(server: &Server) -> MultiplexedConnection {
     server.connect_as(reader().name()).await
 }
 
-/// The reply to a command, or the code of an error.
 async fn send(connection: &mut MultiplexedConnection, command: &str) -> String {
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().unwrap());
-    words.for_each(|word| {
-        cmd.arg(word);
-    });
-    match cmd.query_async::<redis::Value>(connection).await {
-        Ok(redis::Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
-        Ok(redis::Value::Int(number)) => number.to_string(),
-        Ok(redis::Value::SimpleString(text)) => text,
-        Ok(redis::Value::Nil) => "nil".to_owned(),
-        Ok(other) => format!("{other:?}"),
-        Err(error) if error.is_io_error() => "cut".to_owned(),
-        Err(error) => error.code().unwrap_or("?").to_owned(),
-    }
+    as_text(run(connection, command).await)
 }
 
 #[tokio::test]
@@ -49,33 +35,10 @@ async fn a_reader_reads_only_values_and_times_below_its_prefix() {
             assert_eq!(send(&mut connection, &format!("{command} {key}")).await, "NOPERM", "{command} {key}");
         }
     }
-    for command in [
-        "SET @ v",
-        "SET @ v NX PX 9",
-        "DEL @",
-        "PEXPIRE @ 1",
-        "EXPIRE @ 1",
-        "EXISTS @",
-        "WATCH @",
-        "GETDEL @",
-        "GETEX @ PX 1",
-        "EVAL return(redis.call('get',KEYS[1])) 1 @",
-        "EVAL return(1) 0",
-        "SCRIPT LOAD return(1)",
-        "PUBLISH @ v",
-        "SUBSCRIBE @",
-        "HINCRBY @ f 1",
-        "MULTI",
-        "SCAN 0",
-        "KEYS *",
-        "INFO",
-        "TIME",
-        "CLIENT LIST",
-        "ACL LIST",
-        "CONFIG GET *",
-        "FLUSHALL",
-        "ECHO v",
-    ] {
+    let commands = "SET @ v; SET @ v NX PX 9; DEL @; PEXPIRE @ 1; EXPIRE @ 1; EXISTS @; WATCH @; GETDEL @; GETEX @ PX 1; \
+        EVAL return(redis.call('get',KEYS[1])) 1 @; EVAL return(1) 0; SCRIPT LOAD return(1); PUBLISH @ v; SUBSCRIBE @; \
+        HINCRBY @ f 1; MULTI; SCAN 0; KEYS *; INFO; TIME; CLIENT LIST; ACL LIST; CONFIG GET *; FLUSHALL; ECHO v";
+    for command in commands.split("; ") {
         assert_eq!(send(&mut connection, &command.replace('@', &own)).await, "NOPERM", "{command}");
     }
     assert_eq!(send(&mut connection, &format!("GET {own}")).await, value.expose(), "the lock changed");
@@ -121,11 +84,10 @@ async fn a_reader_is_cut_when_its_client_goes_or_may_write() {
     let mut admin = server.admin().await;
     assert_eq!(admin.close(LEADER, &[UserRule::removed(reader().name())]).await, Ok(()));
     assert_eq!(send(&mut connection, &own).await, "cut");
-    let url = format!("redis://{}:{}@{}/", reader().name(), password().expose().replace(' ', "%20"), server.address());
-    assert!(redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.is_err());
+    assert!(server.log_in(reader().name(), &password()).await.is_err());
     // The client with the same name and write access is another user.
     let mut writer = server.connect_as(client().name()).await;
-    assert_eq!(send(&mut writer, &format!("SET {PREFIX}job v")).await, "ok");
+    assert_eq!(send(&mut writer, &format!("SET {PREFIX}job v")).await, "OK");
 }
 
 #[tokio::test]
@@ -140,8 +102,7 @@ async fn a_reader_goes_on_while_passwords_are_rotated() {
     let changed = admin.set_passwords(LEADER, &both, &[reader().accepting(&both)], false).await;
     assert_eq!(changed, Ok(()));
     assert_eq!(send(&mut connection, &own).await, "nil", "the old password");
-    let url = format!("redis://{}:new@{}/", reader().name(), server.address());
-    let mut newer = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut newer = server.log_in(reader().name(), &new).await.unwrap();
     assert_eq!(send(&mut newer, &own).await, "nil", "the new password");
     // A new leader that opens users during the rotation closes no connection.
     assert_eq!(admin.open(LEADER, &[reader().accepting(&both)]).await, Ok(()));

@@ -1,8 +1,10 @@
-//! A `redis-server` process that ends when it is dropped.
+//! `redis-server` processes that end when they are dropped.
 
 use crate::port::free_port;
+use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, PROBE_USER, UserRule, users_acl};
 use redlock_operator::redis_member::{AdminConnection, Endpoint, Secret};
+use redlock_operator::redlock::FencingToken;
 use redlock_operator::time::SystemClock;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -49,10 +51,95 @@ pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> b
     panic!("not within 10 s: {what}");
 }
 
+/// A connection of an ordinary Redis client.
+pub(crate) async fn log_in(address: &str, user: &str, password: &Secret) -> redis::RedisResult<MultiplexedConnection> {
+    let password = password.expose().replace(' ', "%20");
+    redis::Client::open(format!("redis://{user}:{password}@{address}/"))?.get_multiplexed_async_connection().await
+}
+
+/// Sends a command, whose words have spaces between them.
+pub(crate) async fn run(connection: &mut MultiplexedConnection, command: &str) -> redis::RedisResult<redis::Value> {
+    let words: Vec<_> = command.split(' ').collect();
+    redis::Cmd::new().arg(words.as_slice()).query_async(connection).await
+}
+
+/// A reply as text, or the code of its error.
+pub(crate) fn as_text(reply: redis::RedisResult<redis::Value>) -> String {
+    match reply {
+        Ok(value) => text(&value),
+        Err(error) if error.is_io_error() => "cut".to_owned(),
+        Err(error) => error.code().unwrap_or("?").to_owned(),
+    }
+}
+
+fn text(value: &redis::Value) -> String {
+    match value {
+        redis::Value::Nil => "nil".to_owned(),
+        redis::Value::Okay => "OK".to_owned(),
+        redis::Value::Int(number) => number.to_string(),
+        redis::Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        redis::Value::SimpleString(text) => text.clone(),
+        redis::Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(","),
+        other => format!("{other:?}"),
+    }
+}
+
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts `REDIS_SERVER`, or the `redis-server` in the PATH.
+    pub(crate) fn start(arguments: &[&[&str]]) -> Self {
+        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let child = Command::new(program).args(arguments.concat()).stdout(Stdio::null()).spawn();
+        Self(child.expect("redis-server can be started"))
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A folder that is removed when it is dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Creates a folder with the file of these users.
+    pub(crate) fn new(users: &[UserRule]) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = Self(std::env::temp_dir().join(format!("redlock-test-{}-{number}", std::process::id())));
+        std::fs::create_dir_all(&folder.0).unwrap();
+        folder.write("users.acl", &users_acl(&[password()], users));
+        folder
+    }
+
+    /// The path of a file.
+    pub(crate) fn at(&self, file: &str) -> String {
+        self.0.join(file).to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.0.join(file), text).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 pub(crate) struct Server {
-    child: Child,
+    process: Process,
     port: u16,
-    directory: PathBuf,
+    folder: Folder,
 }
 
 impl Server {
@@ -62,17 +149,12 @@ impl Server {
 
     /// Starts a server with the lines of a redis.conf, except for the port and the folder.
     pub(crate) async fn configured(conf: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("redlock-test-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker(), client(), reader(), probe()]))
-            .unwrap();
+        let folder = Folder::new(&[locker(), client(), reader(), probe()]);
         let elsewhere = |line: &&str| !["port", "bind", "dir", "aclfile"].contains(&line.split(' ').next().unwrap());
         let conf: Vec<&str> = conf.lines().filter(elsewhere).collect();
-        std::fs::write(directory.join("redis.conf"), conf.join("\n")).unwrap();
+        folder.write("redis.conf", &conf.join("\n"));
         let port = free_port();
-        let mut server = Self { child: spawn(port, &directory), port, directory };
+        let mut server = Self { process: spawn(port, &folder), port, folder };
         server.ready().await;
         server
     }
@@ -80,13 +162,12 @@ impl Server {
     /// Kills the process, and starts another one at its address.
     pub(crate) async fn restart(&mut self) {
         self.kill();
-        self.child = spawn(self.port, &self.directory);
+        self.process = spawn(self.port, &self.folder);
         self.ready().await;
     }
 
     pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.process.kill();
     }
 
     /// Stops the process by SIGSTOP. It keeps its connections and does not answer.
@@ -100,7 +181,7 @@ impl Server {
     }
 
     fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &self.process.0.id().to_string()]).status().unwrap().success());
     }
 
     pub(crate) fn address(&self) -> String {
@@ -112,20 +193,22 @@ impl Server {
         AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.unwrap()
     }
 
-    /// A connection of an ordinary Redis client.
+    /// The counter of tokens, if a vote or a test has set it.
+    pub(crate) async fn counter(&self) -> Option<FencingToken> {
+        self.admin().await.observe(&[]).await.unwrap().counter
+    }
+
     /// Whether the server is Redis 7.0, whose answers differ from those of later servers.
     pub(crate) async fn is_redis_7_0(&self) -> bool {
         self.admin().await.observe(&[]).await.unwrap().version.starts_with("7.0.")
     }
 
-    pub(crate) async fn connect_as(&self, user: &str) -> redis::aio::MultiplexedConnection {
-        self.try_connect_as(user).await.unwrap()
+    pub(crate) async fn connect_as(&self, user: &str) -> MultiplexedConnection {
+        self.log_in(user, &password()).await.unwrap()
     }
 
-    async fn try_connect_as(&self, user: &str) -> Option<redis::aio::MultiplexedConnection> {
-        let password = password();
-        let url = format!("redis://{user}:{}@{}/", password.expose().replace(' ', "%20"), self.address());
-        redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.ok()
+    pub(crate) async fn log_in(&self, user: &str, password: &Secret) -> redis::RedisResult<MultiplexedConnection> {
+        log_in(&self.address(), user, password).await
     }
 
     pub(crate) async fn keys(&self) -> Vec<(String, Option<Duration>)> {
@@ -148,9 +231,9 @@ impl Server {
 
     async fn ready(&mut self) {
         for _ in 0..500 {
-            assert!(self.child.try_wait().unwrap().is_none(), "redis-server ended at its start");
-            if let Some(mut connection) = self.try_connect_as(PROBE_USER).await
-                && redis::cmd("PING").query_async::<String>(&mut connection).await.is_ok()
+            assert!(self.process.0.try_wait().unwrap().is_none(), "redis-server ended at its start");
+            if let Ok(mut connection) = self.log_in(PROBE_USER, &password()).await
+                && run(&mut connection, "PING").await.is_ok()
             {
                 return;
             }
@@ -160,24 +243,10 @@ impl Server {
     }
 }
 
-fn spawn(port: u16, directory: &PathBuf) -> Child {
-    let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-    Command::new(program)
-        .arg(directory.join("redis.conf"))
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .args(["--maxmemory-policy", "noeviction", "--busy-reply-threshold", "100", "--aclfile"])
-        .arg(directory.join("users.acl"))
-        .arg("--dir")
-        .arg(directory)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("redis-server can be started")
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
+fn spawn(port: u16, folder: &Folder) -> Process {
+    Process::start(&[
+        &[&folder.at("redis.conf"), "--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""],
+        &["--appendonly", "no", "--maxmemory-policy", "noeviction", "--busy-reply-threshold", "100"],
+        &["--aclfile", &folder.at("users.acl"), "--dir", &folder.at("")],
+    ])
 }

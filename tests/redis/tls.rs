@@ -1,21 +1,16 @@
 //! TLS with a real server: the verification, and the change of a certificate under running connections.
 
 use crate::port::free_port;
-use crate::server::{endpoint, locker, password, wait_until};
+use crate::server::{Folder, Process, Server, endpoint, locker, wait_until};
 use k8s_openapi::ByteString;
 use redlock_operator::{
     quorum::model::tls::{authority::Pair, issue, read},
-    redis_member::{
-        AdminConnection, Authorities, Endpoint, Fingerprint, Link, RedisMember,
-        acl::{OPERATOR_USER, users_acl},
-    },
-    redlock::{Command as LockCommand, LockMember, MemberError},
+    redis_member::{AdminConnection, Authorities, Endpoint, Fingerprint, Link, RedisMember, acl::OPERATOR_USER},
+    redlock::{Command, LockMember, MemberError},
     time::{Clock, SystemClock},
 };
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,28 +31,22 @@ fn fingerprint(of: &Pair, by: &Pair) -> Fingerprint {
 }
 
 struct TlsServer {
-    child: Child,
+    _process: Process,
     port: u16,
-    directory: PathBuf,
+    folder: Folder,
 }
 
 impl TlsServer {
-    async fn start(test: &str, authority: &Pair, certificate: &Pair) -> Self {
-        let directory = std::env::temp_dir().join(format!("redlock-tls-{}-{test}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker()])).unwrap();
+    async fn start(authority: &Pair, certificate: &Pair) -> Self {
+        let folder = Folder::new(&[locker()]);
+        put(&folder, certificate);
         let port = free_port();
-        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        put(&directory, certificate);
-        let at = |file: &str| directory.join(file).to_string_lossy().into_owned();
-        let child = Command::new(program)
-            .args(["--port", "0", "--tls-port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .args(["--tls-cert-file", &at("tls.crt"), "--tls-key-file", &at("tls.key"), "--tls-auth-clients", "no"])
-            .args(["--aclfile", &at("users.acl"), "--dir", &at("")])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server can be started");
-        let server = Self { child, port, directory };
+        let process = Process::start(&[
+            &["--port", "0", "--tls-port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""],
+            &["--tls-cert-file", &folder.at("tls.crt"), "--tls-key-file", &folder.at("tls.key")],
+            &["--tls-auth-clients", "no", "--aclfile", &folder.at("users.acl"), "--dir", &folder.at("")],
+        ]);
+        let server = Self { _process: process, port, folder };
         let admin = server.endpoint(OPERATOR_USER, authority, NAME);
         wait_until("redis-server answers", async || connect(&admin).await.is_ok()).await;
         server
@@ -73,22 +62,13 @@ impl TlsServer {
     }
 
     async fn reload(&self, admin: &mut AdminConnection) -> Result<(), MemberError> {
-        let at = |file: &str| self.directory.join(file).to_string_lossy().into_owned();
-        admin.reload_certificate(&at("tls.crt"), &at("tls.key")).await
+        admin.reload_certificate(&self.folder.at("tls.crt"), &self.folder.at("tls.key")).await
     }
 }
 
-impl Drop for TlsServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn put(directory: &std::path::Path, certificate: &Pair) {
-    std::fs::write(directory.join("tls.crt"), &certificate.certificate).unwrap();
-    std::fs::write(directory.join("tls.key"), &certificate.key).unwrap();
+fn put(folder: &Folder, certificate: &Pair) {
+    folder.write("tls.crt", &certificate.certificate);
+    folder.write("tls.key", &certificate.key);
 }
 
 async fn connect(endpoint: &Endpoint) -> Result<AdminConnection, MemberError> {
@@ -112,7 +92,7 @@ impl TimeProvider for At {
 async fn certificates_are_verified_by_the_given_clock() {
     const YEAR: i64 = 365 * 86_400;
     let authority = issue::authority("q", now()).unwrap();
-    let server = TlsServer::start("judged", &authority, &issued(&authority)).await;
+    let server = TlsServer::start(&authority, &issued(&authority)).await;
     let at = |time: i64| {
         let authorities =
             Authorities::from_pem(authority.certificate.as_bytes()).unwrap().judged_by(Arc::new(At(time)));
@@ -126,7 +106,7 @@ async fn certificates_are_verified_by_the_given_clock() {
     // This certificate is from a cluster whose clock is a year behind. It has expired by this machine's clock.
     let past = issue::authority("q", now() - YEAR).unwrap();
     let expired = issue::certificate(&past, &[NAME.to_owned()], now() - YEAR).unwrap();
-    put(&server.directory, &expired);
+    put(&server.folder, &expired);
     let mut admin = connect(&at(now())).await.unwrap();
     server.reload(&mut admin).await.unwrap();
     let authorities = Authorities::from_pem(past.certificate.as_bytes()).unwrap();
@@ -142,7 +122,7 @@ async fn certificates_are_verified_by_the_given_clock() {
 async fn authority_and_name_are_checked_before_the_password_is_sent() {
     let authority = issue::authority("q", now()).unwrap();
     let own = issued(&authority);
-    let server = TlsServer::start("checked", &authority, &own).await;
+    let server = TlsServer::start(&authority, &own).await;
     let right = server.endpoint(OPERATOR_USER, &authority, NAME);
     let admin = connect(&right).await.unwrap();
     assert_eq!(admin.certificate(), Some(fingerprint(&own, &authority)));
@@ -158,7 +138,7 @@ async fn authority_and_name_are_checked_before_the_password_is_sent() {
     assert!(plain.is_err(), "the server accepted plain TCP: {plain:?}");
 
     // A server without TLS never answers the TLS greeting, and receives nothing else.
-    let without = crate::server::Server::start().await;
+    let without = Server::start().await;
     let refused = connect(&Endpoint { address: without.address(), ..right }).await;
     assert!(refused.is_err(), "{refused:?}");
 }
@@ -167,7 +147,7 @@ async fn authority_and_name_are_checked_before_the_password_is_sent() {
 async fn a_new_certificate_is_served_by_the_same_process() {
     let authority = issue::authority("q", now()).unwrap();
     let (first, second) = (issued(&authority), issued(&authority));
-    let server = TlsServer::start("reload", &authority, &first).await;
+    let server = TlsServer::start(&authority, &first).await;
     let right = server.endpoint(OPERATOR_USER, &authority, NAME);
     let mut admin = connect(&right).await.unwrap();
     admin.raise_epoch(1).await.unwrap();
@@ -179,18 +159,18 @@ async fn a_new_certificate_is_served_by_the_same_process() {
     let run_id = admin.run_id().clone();
     link.wait_for(|link| *link == Link::Open(run_id.clone())).await.unwrap();
 
-    put(&server.directory, &second);
+    put(&server.folder, &second);
     assert_eq!(connect(&right).await.unwrap().certificate(), Some(fingerprint(&first, &authority)));
     server.reload(&mut admin).await.unwrap();
     let after = connect(&right).await.unwrap();
     assert_eq!(after.certificate(), Some(fingerprint(&second, &authority)));
     assert_eq!(*after.run_id(), run_id);
-    let inspected = voter.send(vec![LockCommand::Inspect { key: "k".into() }]).await;
+    let inspected = voter.send(vec![Command::Inspect { key: "k".into() }]).await;
     assert!(inspected.is_ok() && !link.has_changed().unwrap(), "a connection ended");
 
     // The server refuses a certificate without its key, and continues with the earlier pair.
     let third = issued(&authority);
-    std::fs::write(server.directory.join("tls.crt"), third.certificate).unwrap();
+    server.folder.write("tls.crt", &third.certificate);
     assert!(server.reload(&mut admin).await.is_err());
     let mut after = connect(&right).await.unwrap();
     assert_eq!(after.certificate(), Some(fingerprint(&second, &authority)));

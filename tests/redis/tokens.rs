@@ -1,16 +1,11 @@
-use crate::quorum::{LEADER, Quorum, TTL, connected, fresh_value, request, settings};
+use crate::external::token;
+use crate::quorum::{LEADER, Quorum, TTL, connected, extension, fresh_value, request, settings};
 use crate::server::{client, locker};
 use redlock_operator::quorum::model::counters::{MOST_LAG, behind};
 use redlock_operator::quorum::model::lists::meets_every_majority;
-use redlock_operator::redlock::{
-    Acquire, Extend, ExtendRequest, FencingToken, MemberError, MemberFailure, Redlock, restored,
-};
+use redlock_operator::redlock::{Acquire, Extend, FencingToken, MemberError, MemberFailure, Redlock, restored};
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
-
-fn token(number: i64) -> FencingToken {
-    FencingToken::new(number).unwrap()
-}
 
 #[tokio::test]
 async fn tokens_rise_through_frozen_members_and_the_loss_of_one() {
@@ -22,7 +17,7 @@ async fn tokens_rise_through_frozen_members_and_the_loss_of_one() {
             quorum.servers[0].restart().await;
             let mut highest = FencingToken::ZERO;
             for server in &quorum.servers[1..] {
-                highest = highest.max(server.admin().await.observe(&[]).await.unwrap().counter.unwrap());
+                highest = highest.max(server.counter().await.unwrap());
             }
             let mut admin = quorum.servers[0].admin().await;
             assert_eq!(admin.raise_epoch(LEADER).await, Ok(()));
@@ -52,8 +47,7 @@ async fn a_token_is_written_back_to_a_majority_if_counters_differ() {
     quorum.servers[2].freeze();
     let value = fresh_value();
     assert_eq!(quorum.granted("k", &value).await.token, token(101));
-    let stored = quorum.servers[1].admin().await.observe(&[]).await.unwrap().counter;
-    assert_eq!(stored, Some(token(101)));
+    assert_eq!(quorum.servers[1].counter().await, Some(token(101)));
     quorum.servers[2].thaw();
     quorum.release("k", &value).await;
     quorum.is_empty().await;
@@ -74,8 +68,7 @@ async fn a_majority_stores_the_token_though_the_counters_are_apart() {
         last = grant.token;
         let mut stored = 0;
         for server in &quorum.servers {
-            let counter = server.admin().await.observe(&[]).await.unwrap().counter;
-            stored += usize::from(counter.unwrap() >= last);
+            stored += usize::from(server.counter().await.unwrap() >= last);
         }
         assert!(stored >= 2, "{stored} members store {last}");
         quorum.release("k", &value).await;
@@ -102,10 +95,6 @@ fn now() -> i64 {
     redlock_operator::time::Clock::wall(&SystemClock).0 * 1_000
 }
 
-async fn counter(quorum: &Quorum, server: usize) -> FencingToken {
-    quorum.servers[server].admin().await.observe(&[]).await.unwrap().counter.unwrap_or_default()
-}
-
 /// Restarts a process, and admits it like the operator.
 ///
 /// Its counter is restored, the others are levelled, and then it is opened.
@@ -114,7 +103,7 @@ async fn restart(quorum: &mut Quorum, server: usize, floor: FencingToken) {
     quorum.servers[server].restart().await;
     let mut others = Vec::new();
     for other in (0..size).filter(|other| *other != server) {
-        others.push((other, counter(quorum, other).await));
+        others.push((other, quorum.servers[other].counter().await.unwrap_or_default()));
     }
     let names: Vec<String> = (0..size).map(|member| format!("m{member}")).collect();
     let counters: Vec<_> = others.iter().map(|(_, counter)| *counter).collect();
@@ -182,13 +171,8 @@ async fn after_a_clock_that_was_far_behind_tokens_still_rise() {
         last = tokens_rise(&quorum, last).await;
         assert!(last.get() > now() / 2, "the counter does not follow the clock: {last}");
         if server == 0 {
-            let extension = ExtendRequest {
-                key: "held".into(),
-                value: value.clone(),
-                ttl: TTL,
-                valid_until: Some(held.valid_until),
-            };
-            let outcome = quorum.redlock.extend(&quorum.electorate(), vec![extension]).await.pop();
+            let extension = extension("held", &value, TTL, held.valid_until);
+            let outcome = quorum.redlock.extend(&quorum.electorate(), extension).await.pop();
             assert!(matches!(outcome, Some(Extend::Renewed { .. })), "{outcome:?}");
             quorum.release("held", &value).await;
         }

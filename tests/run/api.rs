@@ -32,9 +32,10 @@ pub(crate) const NONCE: &str = "0102030405060708090a";
 pub(crate) const TTL: Duration = Duration::from_secs(8);
 
 /// How the operator behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Operator {
     /// It grants the claim and renews it.
+    #[default]
     Grants,
     /// Another claim holds the lock.
     Queues,
@@ -42,7 +43,7 @@ pub(crate) enum Operator {
     Silent,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct World {
     operator: Operator,
     /// The error of the API server's clock in seconds.
@@ -83,23 +84,7 @@ impl ApiServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let world = World {
-            operator,
-            ahead,
-            claim: None,
-            token: TOKEN,
-            is_away: false,
-            version: 1,
-            watchers: Vec::new(),
-            renews: true,
-            heartbeats: 0,
-            released: false,
-            stepped_down: None,
-            creations: 0,
-            unanswered: 0,
-            creation_delay: Duration::ZERO,
-            forbidden: None,
-        };
+        let world = World { operator, ahead, token: TOKEN, version: 1, renews: true, ..World::default() };
         let world = Arc::new(Mutex::new(world));
         let (end, ended) = oneshot::channel();
         let state = world.clone();
@@ -122,16 +107,14 @@ impl ApiServer {
         self.port
     }
 
+    /// This server in a kubeconfig.
+    pub(crate) fn cluster(&self) -> Value {
+        json!({"server": format!("http://127.0.0.1:{}", self.port)})
+    }
+
     /// Writes a kubeconfig for this server, and returns its path.
     pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
-        let path = folder.join("kubeconfig");
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [{"name": "test", "user": {}}],
-            "clusters": [{"name": "test", "cluster": {"server": format!("http://127.0.0.1:{}", self.port)}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        });
-        fs::write(&path, config.to_string()).unwrap();
-        path
+        write_kubeconfig(folder.join("kubeconfig"), &self.cluster(), &json!({}), None)
     }
 
     pub(crate) fn claim(&self) -> Option<Value> {
@@ -192,7 +175,7 @@ impl ApiServer {
             "metadata": {"name": "reindex", "namespace": "shop", "uid": "u-lock"},
             "spec": {"ttl": "8s", "election": {"selector": {"matchLabels": {"app": "reindex"}}}},
             "status": {"holder": {"identity": pod, "podUID": pod_uid, "nonce": format!("{token:020x}"), "key": "shop/reindex"},
-                "fencingToken": token, "validUntil": until, "conditions": condition("True", "Held")},
+                "fencingToken": token, "validUntil": until, "conditions": [condition("Held", "True", "Held")]},
         });
         world.token = token;
         world.claim = Some(election);
@@ -222,6 +205,17 @@ impl Drop for ApiServer {
     }
 }
 
+/// Writes a kubeconfig, and returns its path.
+pub(crate) fn write_kubeconfig(path: PathBuf, cluster: &Value, user: &Value, namespace: Option<&str>) -> PathBuf {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "k", "cluster": cluster}], "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": namespace}}],
+    });
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
 fn now() -> Timestamp {
     #[allow(clippy::disallowed_methods, reason = "the clock of the API server")]
     Timestamp::now()
@@ -231,9 +225,15 @@ fn text(at: Timestamp) -> String {
     format!("{at:.3}")
 }
 
-fn condition(status: &str, reason: &str) -> Value {
-    json!([{"type": "Held", "status": status, "reason": reason,
-        "message": "another claim holds it", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+fn condition(kind: &str, status: &str, reason: &str) -> Value {
+    let message = if reason == "Queued" { "another claim holds it" } else { "" };
+    let at = "2026-01-01T00:00:00Z";
+    json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at})
+}
+
+/// The body of an answer that refuses a request.
+fn failure(code: u16, reason: &str) -> Value {
+    json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code})
 }
 
 impl World {
@@ -269,8 +269,6 @@ impl World {
 
     /// Creates the claim, and replaces the answer by an error if the test requires it.
     fn create(&mut self, mut claim: Value) -> (StatusCode, Value) {
-        let failure =
-            |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
         self.creations += 1;
         let exists = self.claim.as_ref().is_some_and(|known| known["metadata"]["name"] == claim["metadata"]["name"]);
         if !exists {
@@ -298,29 +296,25 @@ impl World {
             claim["status"] = if grants {
                 json!({
                     "holder": {"identity": "test", "nonce": NONCE, "key": "shop/reindex"},
-                    "fencingToken": token, "validUntil": until, "conditions": condition("True", "Held"),
+                    "fencingToken": token, "validUntil": until, "conditions": [condition("Held", "True", "Held")],
                 })
             } else {
-                json!({"queuePosition": 1, "conditions": condition("False", "Queued")})
+                json!({"queuePosition": 1, "conditions": [condition("Held", "False", "Queued")]})
             };
         });
     }
 
     fn one(&self) -> (StatusCode, Value) {
-        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
-        self.claim.clone().map_or((StatusCode::NOT_FOUND, gone), |claim| (StatusCode::OK, claim))
+        let gone = (StatusCode::NOT_FOUND, failure(404, "NotFound"));
+        self.claim.clone().map_or(gone, |claim| (StatusCode::OK, claim))
     }
 
     fn release(&mut self) {
         self.released = true;
         self.renews = false;
         self.token += 1;
-        self.change(|claim| {
-            claim["status"] = json!({"conditions": [
-                {"type": "Held", "status": "False", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-                {"type": "Finished", "status": "True", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-            ]});
-        });
+        let conditions = [condition("Held", "False", "Released"), condition("Finished", "True", "Released")];
+        self.change(|claim| claim["status"] = json!({"conditions": conditions}));
     }
 }
 
@@ -365,7 +359,7 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
     };
     let is_forbidden = parts.method == Method::GET && world.forbidden.is_some_and(|kind| path.ends_with(kind));
     match parts.method {
-        _ if is_forbidden => respond(StatusCode::FORBIDDEN, other_kinds::forbidden()),
+        _ if is_forbidden => respond(StatusCode::FORBIDDEN, Body::from(failure(403, "Forbidden").to_string())),
         Method::POST if is_lock => {
             let (code, answer) = world.create(body);
             respond(code, Body::from(answer.to_string()))

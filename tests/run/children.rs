@@ -7,26 +7,19 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::api::{ApiServer, Operator};
-use crate::processes::{LOCK, Place, signal, until};
+use crate::api::{ApiServer, Operator, write_kubeconfig};
+use crate::processes::{LOCK, Place, WORKS, errors_of, signal, until};
 use crate::servers::Servers;
-
-const WORKS: &str = "touch ready; while :; do sleep 0.05; done";
 
 /// Writes a credential plugin and a kubeconfig that uses it. Returns the path of the kubeconfig.
 pub(crate) fn with_plugin(place: &Place, server: &ApiServer, script: &str, arguments: &[&str]) -> PathBuf {
-    let (plugin, kubeconfig) = (place.folder.join("plugin"), place.folder.join("with-plugin"));
+    let plugin = place.folder.join("plugin");
     fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
     let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": plugin, "args": arguments,
         "interactiveMode": "Never", "env": [{"name": "PASSWORD", "value": "secret-of-the-variable"}]});
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {"exec": exec}}],
-        "clusters": [{"name": "k", "cluster": {"server": format!("http://127.0.0.1:{}", server.port())}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-    });
-    fs::write(&kubeconfig, config.to_string()).unwrap();
-    kubeconfig
+    let user = json!({"exec": exec});
+    write_kubeconfig(place.folder.join("with-plugin"), &server.cluster(), &user, None)
 }
 
 /// The client of the API server waits for its plugin on another thread.
@@ -89,8 +82,7 @@ fn a_credential_plugin_that_fails_puts_no_secret_into_an_error() {
         let kubeconfig = with_plugin(&place, &server, &script, &["--password", "secret-argument"]);
         for command in [&["list", "-n", "shop"][..], &["run", "--lock", LOCK, "--wait", "1s", "--", "true"]] {
             let output = place.redlock(command).env("KUBECONFIG", &kubeconfig).output().unwrap();
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(125), "{errors}");
+            let errors = errors_of(&output, 125);
             assert!(!errors.contains("secret"), "{errors}");
             assert!(command[0] == "run" || errors.contains(reason), "{errors}");
         }

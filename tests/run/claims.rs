@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::{
     api::{ApiServer, NONCE, Operator, TOKEN, TTL},
-    processes::{LOCK, Place, now, signal, until},
-    servers::{Servers, urls},
+    processes::{IGNORES_TERM, LOCK, Place, errors_of, now, signal, until},
+    servers::Servers,
 };
 
 fn run(place: &Place, server: &ApiServer, options: &[&str], script: &str) -> Command {
@@ -52,9 +52,7 @@ fn a_run_inside_another_does_not_wait_for_its_own_lock() {
         let script = format!("{outer} -- {inner} -- touch ran");
         let mut command = Command::new("sh");
         command.args(["-c", &script]).current_dir(&place.folder).env("KUBECONFIG", server.kubeconfig(&place.folder));
-        let output = command.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{text}");
+        let text = errors_of(&command.output().unwrap(), 125);
         assert!(text.contains("holds lock shop/reindex by another way"), "{text}");
         assert!(!place.folder.join("ran").exists());
     }
@@ -63,14 +61,12 @@ fn a_run_inside_another_does_not_wait_for_its_own_lock() {
 #[test]
 fn a_command_ends_before_what_was_published_last() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    let mut child =
-        run(&place, &server, &[], "trap '' TERM; touch ready; while :; do sleep 0.05; done").spawn().unwrap();
-    until("the command is ready", || place.folder.join("ready").exists());
+    let running = place.started(run(&place, &server, &[], IGNORES_TERM));
     server.stop_renewing();
     let stopped = now();
     until("the command is gone", || place.alive().is_empty());
     assert!(now().since(stopped) < TTL, "{:?}", now().since(stopped));
-    assert_eq!(child.wait().unwrap().code(), Some(123));
+    assert_eq!(running.end().0, Some(123));
 }
 
 #[test]
@@ -79,12 +75,10 @@ fn a_hold_that_the_operator_ends_ends_the_command() {
     let script = "trap ': >asked; exit 0' TERM; touch ready; while :; do sleep 0.05; done";
     // With the shortest ttl the grace is 250 ms, which is too short for a shell on a busy machine.
     let options = ["--ttl", "24s", "--grace", "2s"];
-    let child = run(&place, &server, &options, script).stderr(Stdio::piped()).spawn().unwrap();
-    until("the command is ready", || place.folder.join("ready").exists());
+    let running = place.started(run(&place, &server, &options, script));
     server.end_hold();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(123), "{said}");
+    let (code, said) = running.end();
+    assert_eq!(code, Some(123), "{said}");
     assert!(said.contains("by alice (Broken)"), "{said}");
     assert!(place.folder.join("asked").exists());
 }
@@ -92,21 +86,21 @@ fn a_hold_that_the_operator_ends_ends_the_command() {
 #[test]
 fn a_claim_that_has_to_wait_is_given_up_and_deleted() {
     let (server, place) = (ApiServer::start(Operator::Queues, 0), Place::new());
-    let output = run(&place, &server, &["--try"], "touch ran").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(122), "{said}");
+    let said = errors_of(&run(&place, &server, &["--try"], "touch ran").output().unwrap(), 122);
     assert!(said.contains("place 1 in the queue. another claim holds it"), "{said}");
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
 }
 
-/// A client's Secret as a pod mounts it.
-pub(crate) fn secret(place: &Place, ports: &[u16]) -> String {
+/// Writes a client's Secret as a pod mounts it, and returns its folder.
+pub(crate) fn secret(place: &Place, urls: &str) -> String {
     let folder = place.folder.join("secret");
-    std::fs::create_dir(&folder).unwrap();
-    let urls = urls(ports).replace(',', "\n");
+    std::fs::create_dir_all(&folder).unwrap();
+    let urls = urls.replace(',', "\n");
     let entries = [("urls", urls.as_str()), ("keyPrefix", "shop/"), ("maxTTL", "30s"), ("clockDrift", "10000ppm 2ms")];
     for (name, content) in entries.iter().chain(&[("nodeTimeout", "500ms"), ("quorum", "2"), ("fenced", "true")]) {
-        std::fs::write(folder.join(name), content).unwrap();
+        // The rename is atomic, so that no reader gets half a file.
+        std::fs::write(folder.join("new"), content).unwrap();
+        std::fs::rename(folder.join("new"), folder.join(name)).unwrap();
     }
     folder.to_str().unwrap().to_owned()
 }
@@ -117,9 +111,8 @@ fn the_members_tell_what_is_left_whatever_clocks_say() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 30), Servers::start(3), Place::new());
     let renew = || servers.set(LOCK, &format!("{NONCE}{}", "f".repeat(20)), 4_000);
     renew();
-    let secret = secret(&place, &servers.ports());
-    let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
-    let mut child = run(&place, &server, &["--ttl", "4s", "--members-secret", &secret], script).spawn().unwrap();
+    let secret = secret(&place, &servers.urls());
+    let mut child = run(&place, &server, &["--ttl", "4s", "--members-secret", &secret], IGNORES_TERM).spawn().unwrap();
     let begun = now();
     until("it has been renewed for longer than a ttl", || {
         renew();
@@ -134,7 +127,7 @@ fn the_members_tell_what_is_left_whatever_clocks_say() {
 #[test]
 fn a_signal_before_the_members_show_the_hold_releases_it() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 0), Servers::start(3), Place::new());
-    let secret = secret(&place, &servers.ports());
+    let secret = secret(&place, &servers.urls());
     let mut child = run(&place, &server, &["--ttl", "5m", "--members-secret", &secret], "touch ran").spawn().unwrap();
     until("the members are read", || servers.clients() > 0);
     signal(child.id(), "TERM");
@@ -164,9 +157,7 @@ fn a_claim_whose_creation_had_no_answer_is_deleted() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     server.lose_answers(usize::MAX);
     let options = ["--wait", "0s", "--not-acquired-exit-code", "0"];
-    let output = run(&place, &server, &options, "touch ran").output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125), "{errors}");
+    let errors = errors_of(&run(&place, &server, &options, "touch ran").output().unwrap(), 125);
     assert!(errors.contains("the API server does not answer"), "{errors}");
     assert!(server.creations() > 1 && server.claim().is_none() && !place.folder.join("ran").exists());
 }
@@ -233,9 +224,7 @@ fn a_lock_that_is_granted_at_once_causes_no_message() {
 fn a_silent_operator_is_an_error_of_its_own() {
     let (server, place) = (ApiServer::start(Operator::Silent, 0), Place::new());
     let options = ["--wait", "100ms", "--not-acquired-exit-code", "0"];
-    let output = run(&place, &server, &options, "touch ran").output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125), "{errors}");
+    let errors = errors_of(&run(&place, &server, &options, "touch ran").output().unwrap(), 125);
     assert!(errors.contains("the operator has not answered"), "{errors}");
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
 }
@@ -245,9 +234,7 @@ fn a_silent_operator_is_an_error_of_its_own() {
 fn a_user_who_cannot_watch_claims_gets_an_error() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     server.forbid("distributedlocks");
-    let output = run(&place, &server, &["--wait", "5s"], "touch ran").output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125), "{errors}");
+    let errors = errors_of(&run(&place, &server, &["--wait", "5s"], "touch ran").output().unwrap(), 125);
     assert!(errors.contains("failed to watch claims in namespace shop"), "{errors}");
     assert!(errors.contains("next: Bind the ClusterRole redlock-operator-holder"), "{errors}");
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
@@ -261,8 +248,7 @@ fn a_standard_error_that_takes_nothing_stops_nothing() {
     let status = run(&place, &server, &["--try"], "touch ran").stderr(full()).status().unwrap();
     assert_eq!(status.code(), Some(122));
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
-    let mut child = run(&place, &server, &[], script).stderr(full()).spawn().unwrap();
+    let mut child = run(&place, &server, &[], IGNORES_TERM).stderr(full()).spawn().unwrap();
     until("the command is ready", || place.folder.join("ready").exists());
     server.end_hold();
     assert_eq!(child.wait().unwrap().code(), Some(123));
@@ -271,9 +257,7 @@ fn a_standard_error_that_takes_nothing_stops_nothing() {
 #[test]
 fn a_machine_whose_clock_is_wrong_starts_nothing() {
     let (server, place) = (ApiServer::start(Operator::Grants, 30), Place::new());
-    let output = run(&place, &server, &[], "touch ran").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125), "{said}");
+    let said = errors_of(&run(&place, &server, &[], "touch ran").output().unwrap(), 125);
     assert!(said.contains("--skew is 1s") && said.contains("--members-secret"), "{said}");
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
 }

@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-use crate::api::{ApiServer, Operator};
-use crate::processes::Place;
+use crate::api::{ApiServer, Operator, write_kubeconfig};
+use crate::processes::{Place, errors_of};
 use crate::self_signed;
 
 const TOKEN: &str = "bearer-of-the-test";
@@ -187,8 +187,7 @@ fn a_request_ends_at_its_timeout() {
     server.set_away(true);
     let url = format!("http://127.0.0.1:{}", server.port());
     let output = redlock(&place, &["list", "-n", "shop", "-s", &url, "--request-timeout", "200ms"]).output().unwrap();
-    let (code, errors) = code_and_errors(&output);
-    assert_eq!(code, Some(125), "{errors}");
+    let errors = errors_of(&output, 125);
     assert!(errors.contains("no answer within 200ms"), "{errors}");
 }
 
@@ -197,16 +196,10 @@ fn an_api_server_is_reached_through_the_proxy_of_the_kubeconfig() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     for (face, scheme) in [(Face::Socks, "socks5"), (Face::Socks, "socks5h"), (Face::HttpProxy, "http")] {
         let front = Front::before(&server, face);
-        let kubeconfig = place.folder.join("proxied");
-        let cluster =
-            json!({"server": format!("http://{BEHIND}"), "proxy-url": format!("{scheme}://{}", front.address)});
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
-            "clusters": [{"name": "k", "cluster": cluster}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "shop"}}],
-        });
-        fs::write(&kubeconfig, config.to_string()).unwrap();
-        let file = kubeconfig.display().to_string();
+        let proxy = format!("{scheme}://{}", front.address);
+        let cluster = json!({"server": format!("http://{BEHIND}"), "proxy-url": proxy});
+        let file = write_kubeconfig(place.folder.join("proxied"), &cluster, &json!({}), Some("shop"));
+        let file = file.display().to_string();
         let output = redlock(&place, &["list", "--kubeconfig", &file]).output().unwrap();
         assert_eq!(code_and_errors(&output), (Some(0), String::new()), "{scheme}");
         assert!(front.has("api.behind.test"), "{scheme}");

@@ -20,5 +20,7 @@ mod screen;
 mod self_signed;
 mod servers;
 mod shifted;
+#[path = "../support/shifted_clock.rs"]
+mod shifted_clock;
 mod terminal;
 mod usage;

@@ -21,6 +21,13 @@ pub(crate) const LOCK: &str = "shop/reindex";
 /// Long enough for a busy machine to renew in time.
 pub(crate) const TTL: &str = "3s";
 
+/// A script that works without an end.
+pub(crate) const WORKS: &str = "touch ready; while :; do sleep 0.05; done";
+/// A script that works without an end, and ignores SIGTERM.
+pub(crate) const IGNORES_TERM: &str = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
+/// A script that works until the file `end` exists.
+pub(crate) const WORKS_UNTIL_END: &str = "touch ready; while [ ! -e end ]; do sleep 0.01; done";
+
 pub(crate) fn now() -> Boottime {
     SystemClock.boottime()
 }
@@ -36,6 +43,14 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
     assert!(status.unwrap().success(), "kill -{name} {pid}");
+}
+
+/// The standard error of a command that must have ended with this exit code.
+#[track_caller]
+pub(crate) fn errors_of(output: &Output, code: i32) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{errors}");
+    errors
 }
 
 /// A folder for the files of commands, and the mark of their processes.

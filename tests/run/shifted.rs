@@ -1,24 +1,12 @@
-//! The wall clock of one program and of what it starts, which a test can set. It preloads tests/redis/shifted_clock.c, which the
-//! C compiler `cc` builds.
+//! The wall clock of one program and of what it starts, which a test can set.
 
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
 };
 
-fn library() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis/shifted_clock.c");
-        let library = std::env::temp_dir().join(format!("redlock-run-shifted-clock-{}.so", std::process::id()));
-        let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source);
-        assert!(cc.status().expect("cc is installed").success());
-        library
-    })
-}
+use crate::shifted_clock::library;
 
 pub(crate) struct WallClock(PathBuf);
 

@@ -10,7 +10,8 @@ use std::{
 use serde_json::Value;
 
 use crate::agent::client::get_unix;
-use crate::processes::{LOCK, Place, TTL, now, signal, until};
+use crate::claims::secret;
+use crate::processes::{LOCK, Place, TTL, WORKS, WORKS_UNTIL_END, errors_of, now, signal, until};
 use crate::servers::Servers;
 
 #[test]
@@ -35,8 +36,7 @@ fn the_command_knows_its_lock_and_its_exit_code_is_that_of_run() {
 #[test]
 fn the_socket_tells_what_is_left_and_is_gone_afterwards() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let script = "echo $REDLOCK_SOCKET > socket; touch ready; while [ ! -e end ]; do sleep 0.01; done";
-    let running = place.start(&servers, &[], script);
+    let running = place.start(&servers, &[], &format!("echo $REDLOCK_SOCKET > socket; {WORKS_UNTIL_END}"));
     let socket = place.read("socket");
     let ask = || get_unix(socket.as_ref(), "/leader").body;
     let deadline = || ask()["deadlineBoottimeMs"].as_u64().unwrap();
@@ -63,14 +63,12 @@ fn failed_commands_and_signals_have_the_exit_codes_of_env() {
 #[test]
 fn a_lock_that_is_taken_is_not_acquired() {
     let (servers, place, other) = (Servers::start(3), Place::new(), Place::new());
-    let holder = other.start(&servers, &[], "touch ready; while :; do sleep 0.05; done");
+    let holder = other.start(&servers, &[], WORKS);
     let refused = |options: &[&str]| place.output(&servers, options, &["touch", "ran"]);
-    let output = refused(&["--try"]);
-    assert_eq!(output.status.code(), Some(122));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("lock shop/reindex is taken"), "{output:?}");
+    let errors = errors_of(&refused(&["--try"]), 122);
+    assert!(errors.contains("lock shop/reindex is taken"), "{errors}");
     assert_eq!(refused(&["--try", "--not-acquired-exit-code", "0"]).status.code(), Some(0));
-    let output = refused(&["--wait", "200ms"]);
-    assert_eq!(output.status.code(), Some(122), "{output:?}");
+    errors_of(&refused(&["--wait", "200ms"]), 122);
     // A user presses Ctrl-C while it waits.
     let mut waiting = place.command(&servers, &[], &["touch", "ran"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = [0; 64];
@@ -87,8 +85,7 @@ fn a_lock_that_is_taken_is_not_acquired() {
 #[test]
 fn signals_are_passed_on_and_the_lock_lasts_with_the_command() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let script = "trap 'touch asked' TERM; touch ready; while [ ! -e end ]; do sleep 0.01; done; exit 3";
-    let running = place.start(&servers, &[], script);
+    let running = place.start(&servers, &[], &format!("trap 'touch asked' TERM; {WORKS_UNTIL_END}; exit 3"));
     signal(running.pid(), "TERM");
     until("the command was asked", || place.folder.join("asked").exists());
     assert!(servers.have_majority(LOCK));
@@ -100,8 +97,7 @@ fn signals_are_passed_on_and_the_lock_lasts_with_the_command() {
 #[test]
 fn rarer_signals_reach_the_command_too() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let script = "trap 'touch asked' WINCH; touch ready; while [ ! -e end ]; do sleep 0.01; done; exit 3";
-    let running = place.start(&servers, &[], script);
+    let running = place.start(&servers, &[], &format!("trap 'touch asked' WINCH; {WORKS_UNTIL_END}; exit 3"));
     signal(running.pid(), "WINCH");
     until("the command was asked", || place.folder.join("asked").exists());
     signal(running.pid(), "TSTP");
@@ -113,8 +109,7 @@ fn rarer_signals_reach_the_command_too() {
 #[test]
 fn signals_that_were_ignored_at_the_start_cost_nothing() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let plain =
-        place.command(&servers, &[], &["sh", "-c", "touch ready; while [ ! -e end ]; do sleep 0.01; done; exit 7"]);
+    let plain = place.command(&servers, &[], &["sh", "-c", &format!("{WORKS_UNTIL_END}; exit 7")]);
     let mut command = Command::new("env");
     command.arg("--ignore-signal=HUP").arg("--ignore-signal=CHLD").arg(plain.get_program()).args(plain.get_args());
     let mut child = command.current_dir(&place.folder).stdin(Stdio::null()).spawn().unwrap();
@@ -152,8 +147,7 @@ fn options_that_cannot_be_read_are_an_error_of_redlock() {
 #[test]
 fn max_hold_ends_the_command() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let output = place.output(&servers, &["--max-hold", "500ms"], &["sh", "-c", "while :; do sleep 0.05; done"]);
-    assert_eq!(output.status.code(), Some(124), "{}", String::from_utf8_lossy(&output.stderr));
+    errors_of(&place.output(&servers, &["--max-hold", "500ms"], &["sh", "-c", WORKS]), 124);
     assert!(!servers.have_majority(LOCK), "the lock was not released");
 }
 
@@ -173,8 +167,7 @@ fn a_nested_run_has_the_hold_of_the_outer_one() {
     // This run represents a daemon that outlived the outer run.
     let mut late = place.command(&servers, &[], &["touch", "ran"]);
     let late = late.env("REDLOCK_HELD", lines[2]).output().unwrap();
-    assert_eq!(late.status.code(), Some(125), "{late:?}");
-    assert!(String::from_utf8_lossy(&late.stderr).contains("has ended or does not answer"), "{late:?}");
+    assert!(errors_of(&late, 125).contains("has ended or does not answer"), "{late:?}");
     assert!(!place.folder.join("ran").exists());
 }
 
@@ -184,9 +177,7 @@ fn a_run_inside_two_others_does_not_wait_for_the_outer_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
     let run = format!("{} run --direct --admit-at-once --members {}", env!("CARGO_BIN_EXE_redlock"), servers.urls());
     let script = format!("{run} --lock shop/b -- {run} --lock {LOCK} -- true");
-    let output = place.output(&servers, &[], &["sh", "-c", &script]);
-    assert_eq!(output.status.code(), Some(125), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stderr);
+    let text = errors_of(&place.output(&servers, &[], &["sh", "-c", &script]), 125);
     assert!(text.contains("which holds shop/reindex, shop/b in this order"), "{text}");
 }
 
@@ -195,11 +186,10 @@ fn a_run_inside_two_others_does_not_wait_for_the_outer_lock() {
 fn a_run_inside_another_takes_the_same_name_at_another_place() {
     let (servers, others, place) = (Servers::start(3), Servers::start(3), Place::new());
     let holder = Place::new();
-    let held = holder.start(&others, &[], "touch ready; while :; do sleep 0.05; done");
+    let held = holder.start(&others, &[], WORKS);
     let run = format!("{} run --direct --admit-at-once --members {}", env!("CARGO_BIN_EXE_redlock"), others.urls());
     let script = format!("{run} --lock {LOCK} --try -- touch ran");
-    let output = place.output(&servers, &[], &["sh", "-c", &script]);
-    assert_eq!(output.status.code(), Some(122), "{output:?}");
+    errors_of(&place.output(&servers, &[], &["sh", "-c", &script]), 122);
     assert!(!place.folder.join("ran").exists());
     drop(held);
 }
@@ -210,18 +200,14 @@ fn a_lock_with_another_number_of_slots_is_refused() {
     let (servers, place) = (Servers::start(3), Place::new());
     for (holders, others) in [(&["--slots", "2"][..], &[][..]), (&[], &["--slots", "2"])] {
         let holder = Place::new();
-        let held = holder.start(&servers, holders, "touch ready; while :; do sleep 0.05; done");
-        until("the holder runs", || holder.folder.join("ready").exists());
-        let refused = place.output(&servers, others, &["touch", "ran"]);
-        let text = String::from_utf8_lossy(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(125), "{text}");
+        let held = holder.start(&servers, holders, WORKS);
+        let text = errors_of(&place.output(&servers, others, &["touch", "ran"]), 125);
         assert!(text.contains("another number of slots") && text.contains("--slots"), "{text}");
         assert!(!place.folder.join("ran").exists());
         signal(held.pid(), "TERM");
         let _ = held.end();
     }
-    let free = place.output(&servers, &["--slots", "2"], &["true"]);
-    assert_eq!(free.status.code(), Some(0), "{free:?}");
+    errors_of(&place.output(&servers, &["--slots", "2"], &["true"]), 0);
 }
 
 /// A rotation replaces the Secret, removes the old password, and breaks connections.
@@ -229,29 +215,10 @@ fn a_lock_with_another_number_of_slots_is_refused() {
 fn a_lock_of_the_members_outlives_an_exchange_of_passwords() {
     let (servers, place) = (Servers::start(3), Place::new());
     servers.send_all("ACL SETUSER app on >old ~* &* +@all");
-    let secret = place.folder.join("secret");
-    std::fs::create_dir(&secret).unwrap();
-    let write = |password: &str| {
-        let ports = servers.ports();
-        let urls: Vec<_> = ports.iter().map(|port| format!("redis://app:{password}@127.0.0.1:{port}")).collect();
-        for (name, text) in [
-            ("urls", urls.join("\n").as_str()),
-            ("keyPrefix", ""),
-            ("maxTTL", "30s"),
-            ("clockDrift", "10000ppm 2ms"),
-            ("nodeTimeout", "400ms"),
-            ("quorum", "2"),
-            ("fenced", "true"),
-        ] {
-            std::fs::write(secret.join("new"), text).unwrap();
-            std::fs::rename(secret.join("new"), secret.join(name)).unwrap();
-        }
-    };
-    write("old");
-    let secret = secret.to_str().unwrap();
+    let write = |password: &str| secret(&place, &servers.urls().replace("//", &format!("//app:{password}@")));
+    let secret = &write("old");
     let mut run = place.redlock(&["run", "--direct", "--members-secret", secret, "--lock", LOCK, "--ttl", TTL, "--"]);
-    let script = "touch ready; while [ ! -e end ]; do sleep 0.05; done";
-    run.args(["sh", "-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    run.args(["sh", "-c", WORKS_UNTIL_END]).stdin(Stdio::null());
     let running = place.started(run);
     write("new");
     // The command reads the Secret every two seconds.
@@ -302,9 +269,7 @@ fn a_token_is_not_asked_for_where_the_user_may_not_count() {
 #[test]
 fn a_grace_that_leaves_no_time_is_refused_before_any_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let output = place.output(&servers, &["--grace", "2s"], &["true"]);
-    assert_eq!(output.status.code(), Some(125));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = errors_of(&place.output(&servers, &["--grace", "2s"], &["true"]), 125);
     assert!(said.contains("--grace 2s is too long") && said.contains("at most 1450ms"), "{said}");
 }
 

@@ -2,13 +2,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::JOB_LOCK_ANNOTATION;
+use crate::api::test_util::parsed;
 
 fn job(annotations: Value, suspend: bool) -> Job {
-    serde_json::from_value(json!({
+    parsed(json!({
         "metadata": {"name": "reindex-28934", "namespace": "shop", "uid": "1a2b3c4d-0000", "annotations": annotations},
-        "spec": {"suspend": suspend, "template": {"metadata": {}, "spec": {"containers": []}}}
-    }))
-    .unwrap()
+        "spec": {"suspend": suspend, "template": {"metadata": {}, "spec": {"containers": []}}}}))
 }
 
 fn annotated(more: &[(&str, &str)]) -> Job {
@@ -19,10 +18,8 @@ fn annotated(more: &[(&str, &str)]) -> Job {
 
 fn claim(condition: Value) -> DistributedLock {
     let status = json!({"transitions": 1, "conditions": [condition]});
-    serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-        "metadata": {"name": "reindex-28934-1a2b3c4d", "namespace": "shop"},
-        "spec": {"key": "reindex", "claim": {"jobName": "reindex-28934", "jobUID": "1a2b3c4d-0000"}}, "status": status}))
-    .unwrap()
+    parsed(json!({"metadata": {"name": "reindex-28934-1a2b3c4d", "namespace": "shop"}, "status": status,
+        "spec": {"key": "reindex", "claim": {"jobName": "reindex-28934", "jobUID": "1a2b3c4d-0000"}}}))
 }
 
 fn condition(name: &str, status: &str, reason: &str) -> Value {

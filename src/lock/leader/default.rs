@@ -163,6 +163,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::test_util::parsed;
     use crate::runtime::cache::Cache;
     use crate::runtime::fake_api;
     use crate::runtime::settings::Settings;
@@ -185,11 +186,10 @@ mod tests {
 
     #[test]
     fn the_next_default_begins_above_counters_that_are_ahead() {
-        let earlier = |floor: i64| -> RedisQuorum {
-            serde_json::from_value(json!({"metadata": {"name": "old"}, "spec": {}, "status": {"tokenFloor": floor}}))
-                .unwrap()
+        let above = |floor: i64| {
+            let earlier = parsed(json!({"metadata": {"name": "old"}, "spec": {}, "status": {"tokenFloor": floor}}));
+            above_tokens(Some(&earlier), UnixMillis(5)).get()
         };
-        let above = |floor| above_tokens(Some(&earlier(floor)), UnixMillis(5)).get();
         assert_eq!(above(9_000), 9_000 + i64::from(FLOOR_STEP));
         assert_eq!(above(4_000), 5_000 + i64::from(FLOOR_STEP));
     }
@@ -198,14 +198,12 @@ mod tests {
     async fn a_hold_that_only_the_api_server_has_keeps_the_default() {
         let is_free_with = async |code: u16, quorum: Value| {
             let settings = Settings { default_quorum: Some(reference("ns/new").unwrap()), ..Settings::default() };
-            let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "a", "namespace": "ns"}, "spec": {"key": "k"},
+            let lock = json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": {"key": "k"},
                 "status": {"transitions": 1, "holder": {"identity": "a", "quorum": quorum}}});
             let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList", "metadata": {}, "items": [lock]});
             let mut context = fake_api::context(settings, move |_request| (code, list.clone()));
-            let quorum = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-                "metadata": {"name": "old", "namespace": "ns", "uid": "old"}, "spec": {}});
-            context.quorums = Cache::filled(vec![serde_json::from_value(quorum).unwrap()]);
+            let quorum = json!({"metadata": {"name": "old", "namespace": "ns", "uid": "old"}, "spec": {}});
+            context.quorums = Cache::filled(vec![parsed(quorum)]);
             assert!(context.locks.all().is_empty());
             is_free(&context).await
         };
@@ -216,15 +214,13 @@ mod tests {
 
     #[test]
     fn a_lock_that_names_its_quorum_says_nothing_about_the_default() {
-        let lock = |spec: serde_json::Value| -> DistributedLock {
-            serde_json::from_value(
-                serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "a"}, "spec": spec,
-                "status": {"transitions": 1, "holder": {"identity": "a", "quorum": quorum("old")}}}),
-            )
-            .unwrap()
+        let held = |spec: Value| {
+            let holder = json!({"identity": "a", "quorum": quorum("old")});
+            held_by_default(&parsed(
+                json!({"metadata": {"name": "a"}, "spec": spec, "status": {"transitions": 1, "holder": holder}}),
+            ))
         };
-        assert_eq!(held_by_default(&lock(serde_json::json!({"key": "k"}))), Some(quorum("old")));
-        assert_eq!(held_by_default(&lock(serde_json::json!({"key": "k", "quorumRef": {"name": "old"}}))), None);
+        assert_eq!(held(json!({"key": "k"})), Some(quorum("old")));
+        assert_eq!(held(json!({"key": "k", "quorumRef": {"name": "old"}})), None);
     }
 }

@@ -252,14 +252,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::lock;
 
     #[test]
     fn nothing_is_granted_for_longer_than_fences_wait() {
-        let lock = |spec: serde_json::Value| -> DistributedLock {
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "l"}, "spec": spec}))
-            .unwrap()
-        };
         let quorum = HeldQuorum { namespace: "ns".into(), name: "q".into(), uid: "u".into() };
         let access = |ttl| Access {
             quorum: quorum.clone(),
@@ -269,7 +265,7 @@ mod tests {
             spans_namespaces: false,
         };
         // The cached spec can allow more than maxTTL in force, because maxTTL was lowered a moment ago.
-        let refused = |ttl, spec| exceeds_max_ttl(&lock(spec), &access(ttl), Duration::from_secs(10));
+        let refused = |ttl, spec| exceeds_max_ttl(&lock(spec, json!(null)), &access(ttl), Duration::from_secs(10));
         assert_eq!(refused(10, json!({})), None);
         assert!(refused(11, json!({})).unwrap().to_string().contains("RedisQuorum ns/q"));
         assert_eq!(refused(6, json!({"lockDelay": "4s"})), None);

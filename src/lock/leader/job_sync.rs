@@ -223,7 +223,7 @@ mod tests {
     use crate::runtime::fake_api;
 
     /// A hold of Job ns/app, and an API server that answers each patch like this.
-    fn held_by_job(code: u16, answer: Value) -> (Client, JobHold) {
+    fn held_by_job((code, answer): (u16, Value)) -> (Client, JobHold) {
         let job = json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"}});
         let client = fake_api::client(move |request| match *request.method() {
             Method::PATCH => (code, answer.clone()),
@@ -235,20 +235,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_suspension_that_a_webhook_undoes_is_a_fault() {
-        let (client, held) = held_by_job(200, json!({"metadata": {"name": "app"}, "spec": {"suspend": false}}));
+        let (client, held) = held_by_job((200, json!({"metadata": {"name": "app"}, "spec": {"suspend": false}})));
         let stopped = ensure_stopped(&client, &held, &Job::default()).await;
         let Err(Error::Refused(refusal)) = stopped else { panic!("{stopped:?}") };
         assert!(refusal.to_string().contains("webhook or policy undid"), "{refusal}");
-        let (client, held) = held_by_job(200, json!({"metadata": {"name": "app"}, "spec": {"suspend": true}}));
+        let (client, held) = held_by_job((200, json!({"metadata": {"name": "app"}, "spec": {"suspend": true}})));
         assert!(ensure_stopped(&client, &held, &Job::default()).await.is_ok());
     }
 
     #[tokio::test]
     async fn a_refused_suspension_is_a_fault_with_the_job_and_the_policy() {
         let policy = "jobs.batch \"app\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: jobs are final";
-        let refused =
-            json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": policy, "code": 403});
-        let (client, held) = held_by_job(403, refused);
+        let (client, held) = held_by_job(fake_api::failure(403, "Forbidden", policy));
         let stopped = ensure_stopped(&client, &held, &Job::default()).await;
         let Err(Error::Refused(refusal)) = stopped else { panic!("{stopped:?}") };
         assert_eq!(*refusal, Refusal::JobNotSuspended { job: "ns/app".into(), cause: policy.into() });

@@ -199,13 +199,14 @@ mod tests {
     use hyper::http::Method;
 
     use super::*;
+    use crate::api::test_util::{condition, parsed};
     use crate::runtime::fake_api;
 
     #[test]
     fn a_leader_costs_more_to_delete_unless_a_person_has_set_a_cost() {
         let pod = |labels: Value, cost: Option<&str>| -> ObjectMeta {
             let annotations = cost.map(|cost| json!({DELETION_COST_ANNOTATION: cost}));
-            serde_json::from_value(json!({"labels": labels, "annotations": annotations})).unwrap()
+            parsed(json!({"labels": labels, "annotations": annotations}))
         };
         let (one, two) = (leader_label("one"), leader_label("two"));
         assert_eq!(deletion_cost(&pod(json!({}), None), "one", true), Some(json!(LEADERS_COST)));
@@ -235,11 +236,7 @@ mod tests {
             let items =
                 if request.uri().path().starts_with("/api/v1/namespaces/other") { vec![labelled] } else { vec![] };
             match (request.method(), request.uri().path()) {
-                (&Method::PATCH, _) => (
-                    403,
-                    json!({"kind": "Status", "status": "Failure", "reason": "Forbidden",
-                    "message": policy, "code": 403}),
-                ),
+                (&Method::PATCH, _) => fake_api::failure(403, "Forbidden", policy),
                 (_, path) if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": items})),
                 _ => (200, json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}})),
             }
@@ -255,9 +252,7 @@ mod tests {
 
     #[test]
     fn only_the_value_true_makes_a_leader() {
-        let with = |value: &str| -> Pod {
-            serde_json::from_value(json!({"metadata": {"labels": {leader_label("app"): value}}})).unwrap()
-        };
+        let with = |value: &str| parsed::<Pod>(json!({"metadata": {"labels": {leader_label("app"): value}}}));
         assert!(is_set(&with("true"), "app") && !is_set(&with("false"), "app") && !is_set(&with("true"), "other"));
     }
 
@@ -265,13 +260,11 @@ mod tests {
     fn no_pod_has_the_label_without_a_leader_or_when_it_is_off() {
         let lock = |leader_label: bool, status: Value| -> DistributedLock {
             let election = json!({"selector": {"matchLabels": {"app": "a"}}, "leaderLabel": leader_label});
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "app", "namespace": "ns"}, "spec": {"election": election}, "status": status}))
-            .unwrap()
+            parsed(json!({"metadata": {"name": "app"}, "spec": {"election": election}, "status": status}))
         };
         let with = |held: &str, reason: &str| {
-            json!({"transitions": 1, "holder": {"identity": "a-0", "podName": "a-0", "podUID": "u"}, "conditions": [
-                {"type": "Held", "status": held, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+            let holder = json!({"identity": "a-0", "podName": "a-0", "podUID": "u"});
+            json!({"transitions": 1, "holder": holder, "conditions": [condition("Held", held, reason)]})
         };
         assert_eq!(wanted(&lock(true, with("True", "Held"))), Some(("a-0", "u")));
         assert_eq!(wanted(&lock(false, with("True", "Held"))), None);

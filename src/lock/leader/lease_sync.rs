@@ -148,15 +148,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::lock;
 
     #[test]
     fn an_idle_lease_ends_only_the_hold_of_its_token() {
-        let lock = |token: i64| -> DistributedLock {
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "app", "namespace": "ns", "uid": "u"}, "spec": {},
-                "status": {"transitions": 1, "fencingToken": token}}))
-            .unwrap()
-        };
+        let lock = |token: i64| lock(json!({}), json!({"transitions": 1, "fencingToken": token}));
         let leases = LeaseSync::default();
         let end = End::LeaseIdle { lease: "app".to_owned(), silent: Duration::from_secs(9).into() };
         let heartbeat = Heartbeat::new(Boottime::default());

@@ -48,6 +48,7 @@ mod tests {
 
     use super::*;
     use crate::api::LOCK_FINALIZER;
+    use crate::api::test_util::parsed;
     use crate::lock::replica::location;
     use crate::runtime::fake_api;
     use crate::runtime::scope::Scope;
@@ -61,10 +62,8 @@ mod tests {
         let lock = |quorum: serde_json::Value, held: Option<&str>| -> DistributedLock {
             let record =
                 |namespace| json!({"identity": "a", "quorum": {"namespace": namespace, "name": "q", "uid": "1"}});
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "a", "namespace": "shop"}, "spec": {"key": "k", "quorumRef": quorum},
+            parsed(json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": {"key": "k", "quorumRef": quorum},
                 "status": {"transitions": 1, "holder": held.map(record)}}))
-            .unwrap()
         };
         let named = |namespace: &str| json!({"namespace": namespace, "name": "q"});
         for held in [None, Some("theirs")] {
@@ -80,13 +79,9 @@ mod tests {
     #[test]
     fn any_operator_removes_a_deleted_lock_without_a_holder() {
         let lock = |deleted: bool, status: serde_json::Value, finalizers: serde_json::Value| -> DistributedLock {
-            let mut lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "a", "finalizers": finalizers},
-                "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status});
-            if deleted {
-                lock["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
-            }
-            serde_json::from_value(lock).unwrap()
+            let deleted = deleted.then_some("1970-01-01T00:00:00Z");
+            parsed(json!({"metadata": {"name": "a", "finalizers": finalizers, "deletionTimestamp": deleted},
+                "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status}))
         };
         let (ours, free) = (json!([LOCK_FINALIZER]), json!({"transitions": 1}));
         assert!(awaits_only_finalizer(&lock(true, free.clone(), ours.clone())));

@@ -214,18 +214,15 @@ fn has(record: &HoldRecord, quorum: &HeldQuorum, key: &LockKey) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-    use crate::lock::leader::due_renewals::DueRenewals;
-    use crate::lock::leader::leader_context::LeaderContext;
-    use crate::lock::leader::member_access::MemberAccess;
+    use crate::api::test_util::{claim, parsed};
+    use crate::lock::leader::tests;
     use crate::lock::model::decide::WaitReason;
     use crate::lock::model::held_message::HeldMessage;
-    use crate::quorum::session::Sessions;
     use crate::runtime::cache::Cache;
     use crate::runtime::fake_api;
-    use crate::runtime::leader::Term;
     use crate::runtime::settings::Settings;
 
     #[test]
@@ -238,21 +235,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_lock_that_cannot_hold_its_key_decides_no_number_of_slots() {
-        let lock = |name: &str, second: u8, slots: Value| -> DistributedLock {
-            let mut lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")},
-                "spec": {"key": "k", "claim": {"identity": name}, "quorumRef": {"name": "q"}}});
-            lock["spec"].as_object_mut().unwrap().extend(slots.as_object().unwrap().clone());
-            serde_json::from_value(lock).unwrap()
+        let lock = |name: &str, second: u8, slots: i32| {
+            claim(name, second, json!({"spec": {"quorumRef": {"name": "q"}, "slots": slots}}))
         };
-        let quorum = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-            "metadata": {"name": "q", "namespace": "ns", "uid": "q"}, "spec": {}, "status": {"maxTTLInForce": "30s"}});
+        let quorum = json!({"metadata": {"name": "q", "namespace": "ns", "uid": "q"}, "spec": {},
+            "status": {"maxTTLInForce": "30s"}});
         let mut context = fake_api::context(Settings::default(), |_request| (404, json!({})));
-        context.locks = Cache::filled(vec![lock("old", 1, json!({"slots": 2})), lock("young", 2, json!({}))]);
-        context.quorums = Cache::filled(vec![serde_json::from_value(quorum).unwrap()]);
-        let (sessions, _follow) = Sessions::start(context.clone());
-        let members = MemberAccess { context: context.clone(), sessions, holds: Arc::default() };
-        let leader = LeaderContext::new(context.clone(), members, Term::new(1), DueRenewals::new().0);
+        context.locks = Cache::filled(vec![lock("old", 1, 2), lock("young", 2, 1)]);
+        context.quorums = Cache::filled(vec![parsed(quorum)]);
+        let leader = tests::leader(context.clone());
         for lock in context.locks.all() {
             leader.peers.lock_changed(&Change::Applied(lock));
         }

@@ -212,31 +212,17 @@ mod tests {
 
     use super::*;
     use crate::api::DistributedLockStatus;
-    use crate::lock::leader::due_renewals::DueRenewals;
-    use crate::lock::leader::member_access::MemberAccess;
-    use crate::quorum::session::Sessions;
+    use crate::api::test_util::parsed;
+    use crate::lock::leader::tests;
     use crate::runtime::fake_api;
-    use crate::runtime::leader::Term;
     use crate::runtime::settings::Settings;
-
-    /// A leader with empty caches. The API server answers each request with this code.
-    fn leader(code: u16) -> LeaderContext {
-        let refusal =
-            json!({"kind": "Status", "status": "Failure", "message": "denied", "reason": "Invalid", "code": code});
-        let context = fake_api::context(Settings::default(), move |_request| (code, refusal.clone()));
-        let (sessions, _follow_quorums) = Sessions::start(context.clone());
-        let members = MemberAccess { context: context.clone(), sessions, holds: Arc::default() };
-        LeaderContext::new(context, members, Term::new(1), DueRenewals::new().0)
-    }
 
     /// Whether a lock blocks others on its key after the API server answered its status with this code.
     async fn blocks_others(code: u16, status: Value) -> bool {
-        let lock: DistributedLock =
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "app", "namespace": "ns", "uid": "u"}, "spec": {"claim": {"identity": "a"}},
-                "status": status}))
-            .unwrap();
-        let (leader, lock) = (leader(code), Arc::new(lock));
+        let context = fake_api::context(Settings::default(), move |_| fake_api::failure(code, "Invalid", "denied"));
+        let leader = tests::leader(context);
+        let lock = Arc::new(parsed(json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"},
+            "spec": {"claim": {"identity": "a"}}, "status": status})));
         let rest = Rest { status: DistributedLockStatus::default(), wake: None, publish_by: None };
         assert!(leave_free(&leader, &lock, &rest).await.is_err());
         !leader.memory.is_unable("u", leader.members.now())

@@ -202,18 +202,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::lock::leader::due_renewals::DueRenewals;
-    use crate::quorum::session::Sessions;
-    use crate::runtime::context::Context;
+    use crate::api::test_util::parsed;
+    use crate::lock::leader::tests;
     use crate::runtime::fake_api;
-    use crate::runtime::leader::Term;
     use crate::runtime::settings::Settings;
-
-    fn leader(context: Context) -> LeaderContext {
-        let (sessions, _follow_quorums) = Sessions::start(context.clone());
-        let members = MemberAccess { context: context.clone(), sessions, holds: Arc::default() };
-        LeaderContext::new(context, members, Term::new(1), DueRenewals::new().0)
-    }
 
     /// Only a Job that released its lock continues without it. One that a user suspended and resumed does not.
     #[tokio::test]
@@ -233,13 +225,13 @@ mod tests {
                 }
                 (200, job)
             });
-            let leader = leader(context);
-            let lock: DistributedLock =
-                serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                    "metadata": {"name": "j-1", "namespace": "ns", "uid": "u"}, "spec": {"key": "k", "claim": {"jobName": "j", "jobUID": "j-1"}},
-                    "status": {"holder": {"identity": "j", "jobName": "j", "jobUID": "j-1"}, "fencingToken": 7,
-                        "ending": {"since": "2026-01-01T00:00:00.000Z", "until": "2026-01-01T00:00:10.000Z", "reason": "Released"}}}))
-                .unwrap();
+            let leader = tests::leader(context);
+            let ending =
+                json!({"since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:00:10Z", "reason": "Released"});
+            let holder = json!({"identity": "j", "jobName": "j", "jobUID": "j-1"});
+            let lock = parsed(json!({"metadata": {"name": "j-1", "namespace": "ns", "uid": "u"},
+                "spec": {"key": "k", "claim": {"jobName": "j", "jobUID": "j-1"}},
+                "status": {"holder": holder, "fencingToken": 7, "ending": ending}}));
             let _written = free(&leader.store, &leader.members, &lock, &Phase::Freed(end.clone())).await;
             assert_eq!(
                 patches.lock().iter().any(|path| path.ends_with("/jobs/j")),
@@ -257,14 +249,12 @@ mod tests {
             "spec": {"holderIdentity": "x", "leaseDurationSeconds": 137, "renewTime": "2026-01-01T00:00:00.000000Z"}});
         let settings = Settings { lease_gate_leaves_out: Some([].into()), ..Settings::default() };
         let context = fake_api::context(settings, move |_request| (200, lease.clone()));
-        let leader = leader(context);
-        let lock: DistributedLock =
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "app", "namespace": "ns", "uid": "u"},
-                "spec": {"election": {"selector": {"matchLabels": {"app": "app"}}, "lease": {"name": "app"}}},
-                "status": {"holder": {"identity": "app-0", "podName": "app-0", "podUID": "p"}, "validUntil": "2200-01-01T00:00:00.000Z",
-                    "ending": {"since": "2026-01-01T00:00:00.000Z", "until": "2200-01-01T00:00:00.000Z", "reason": "HolderGone"}}}))
-            .unwrap();
+        let leader = tests::leader(context);
+        let ending = json!({"since": "2026-01-01T00:00:00Z", "until": "2200-01-01T00:00:00Z", "reason": "HolderGone"});
+        let holder = json!({"identity": "app-0", "podName": "app-0", "podUID": "p"});
+        let lock = parsed(json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"},
+            "spec": {"election": {"selector": {"matchLabels": {"app": "app"}}, "lease": {"name": "app"}}},
+            "status": {"holder": holder, "validUntil": "2200-01-01T00:00:00Z", "ending": ending}}));
         let Ok(Progress::Done(action)) = advance(&leader, &lock, &Phase::Freed(End::Terminated)).await else {
             panic!("the Lease is not closed")
         };

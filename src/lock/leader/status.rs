@@ -66,16 +66,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::{condition, lock, merged};
 
     #[test]
     fn a_fault_of_a_served_lock_is_reported_when_its_reason_is_new() {
-        let lock = |status: &str, reason: &str, message: &str| -> DistributedLock {
-            let accepted = json!({"type": "Accepted", "status": status, "reason": reason, "message": message,
-                "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            let status = json!({"transitions": 1, "conditions": [accepted]});
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "app", "namespace": "ns"}, "spec": {}, "status": status}))
-            .unwrap()
+        let lock = |status: &str, reason: &str, message: &str| {
+            let accepted = merged(condition("Accepted", status, reason), json!({"message": message}));
+            lock(json!({}), json!({"transitions": 1, "conditions": [accepted]}))
         };
         let served = lock("True", "Accepted", "");
         let refused = lock("True", "LabelRefused", "request 1");

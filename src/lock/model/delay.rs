@@ -39,15 +39,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::lock;
 
     const MAX_TTL: Duration = Duration::from_secs(30);
 
     fn ending(reason: &str, delay: &str) -> DistributedLock {
-        serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "a"}, "spec": {"key": "a", "claim": {"identity": "a"}, "ttl": "10s", "lockDelay": delay},
-            "status": {"transitions": 1, "ending": {"since": "1970-01-01T00:00:00.000Z", "reason": reason,
-                "until": "1970-01-01T00:00:20.000Z"}}}))
-        .unwrap()
+        let (since, until) = ("1970-01-01T00:00:00.000Z", "1970-01-01T00:00:20.000Z");
+        let status = json!({"transitions": 1, "ending": {"since": since, "reason": reason, "until": until}});
+        lock(json!({"key": "a", "claim": {"identity": "a"}, "ttl": "10s", "lockDelay": delay}), status)
     }
 
     #[test]

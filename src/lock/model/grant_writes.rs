@@ -95,16 +95,14 @@ mod tests {
 
     use super::*;
     use crate::api::BREAK_FORCE_ANNOTATION;
+    use crate::api::test_util::{self, condition};
 
     const NONCE: [u8; 10] = [7; 10];
 
     fn lock(version: &str, status: serde_json::Value) -> DistributedLock {
-        serde_json::from_value(json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "l", "namespace": "ns", "uid": "u", "resourceVersion": version},
-            "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status
-        }))
-        .unwrap()
+        let mut lock = test_util::lock(json!({"key": "k", "claim": {"identity": "a"}}), status);
+        lock.metadata.resource_version = Some(version.to_owned());
+        lock
     }
 
     fn free() -> serde_json::Value {
@@ -128,32 +126,21 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_written_again_after_somebody_changed_the_spec() {
-        let decided_on = lock("5", free());
-        let mut writes = writes(&decided_on);
-        assert!(!writes.failed(&decided_on, &RequestError::Conflict));
-        assert_eq!(writes.read(&lock("6", free()), true, false), Next::Write);
-    }
-
-    #[test]
-    fn a_request_about_an_earlier_hold_stops_the_grant() {
-        let decided_on = lock("5", free());
-        let mut writes = writes(&decided_on);
-        assert!(!writes.failed(&decided_on, &RequestError::Conflict));
+    fn a_grant_is_written_again_only_to_the_same_free_lock() {
         let mut annotated = lock("6", free());
         annotated.metadata.annotations = Some([(BREAK_FORCE_ANNOTATION.to_owned(), "ann: dead".to_owned())].into());
-        assert_eq!(writes.read(&annotated, true, false), Next::Impossible);
-    }
-
-    #[test]
-    fn a_grant_is_not_written_over_a_changed_status() {
-        let decided_on = lock("5", free());
-        let mut writes = writes(&decided_on);
-        assert!(!writes.failed(&decided_on, &RequestError::Conflict));
         // Another leader took the key for an orphan. It has withdrawn the grant, and releases the key.
-        let withdrawn = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Pending",
-            "message": "a grant was withdrawn", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-        assert_eq!(writes.read(&lock("6", withdrawn), true, false), Next::Impossible);
+        let withdrawn = json!({"transitions": 0, "conditions": [condition("Held", "False", "Pending")]});
+        for (why, changed, expected) in [
+            ("somebody changed the spec", lock("6", free()), Next::Write),
+            ("a request is about an earlier hold", annotated, Next::Impossible),
+            ("the status has changed", lock("6", withdrawn), Next::Impossible),
+        ] {
+            let decided_on = lock("5", free());
+            let mut writes = writes(&decided_on);
+            assert!(!writes.failed(&decided_on, &RequestError::Conflict));
+            assert_eq!(writes.read(&changed, true, false), expected, "{why}");
+        }
     }
 
     #[test]

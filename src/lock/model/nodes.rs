@@ -38,13 +38,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::parsed;
 
     fn nodes(states: &[(&str, &str)]) -> Vec<Arc<Node>> {
         let node = |(name, ready): &(&str, &str)| {
-            let node: Node = serde_json::from_value(json!({"metadata": {"name": name}, "status": {"conditions": [
-                {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:50Z"}]}}))
-            .unwrap();
-            Arc::new(node)
+            Arc::new(parsed(json!({"metadata": {"name": name}, "status": {"conditions": [
+                {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:50Z"}]}})))
         };
         states.iter().map(node).collect()
     }
@@ -59,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_node_tells_that_it_was_cordoned_and_when() {
-        let node = |spec: serde_json::Value| -> Node { serde_json::from_value(json!({"spec": spec})).unwrap() };
+        let node = |spec: serde_json::Value| parsed::<Node>(json!({"spec": spec}));
         let taint = |key: &str| json!([{"key": key, "effect": "NoSchedule", "timeAdded": "1970-01-01T00:00:09Z"}]);
         let cordoned = node(json!({"unschedulable": true, "taints": taint(UNSCHEDULABLE_TAINT)}));
         assert!(is_cordoned(&cordoned));

@@ -63,12 +63,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::{self, condition};
     use crate::redlock::StoredValue;
 
     fn lock(uid: &str, status: serde_json::Value) -> Arc<DistributedLock> {
-        let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "l", "namespace": "ns", "uid": uid}, "spec": {"key": "k"}, "status": status});
-        Arc::new(serde_json::from_value(object).unwrap())
+        let mut lock = test_util::lock(json!({"key": "k"}), status);
+        lock.metadata.uid = Some(uid.to_owned());
+        Arc::new(lock)
     }
 
     #[test]
@@ -108,8 +109,7 @@ mod tests {
     fn a_value_of_a_finished_claim_is_an_orphan() {
         let signer = ValueSigner::new(b"key");
         let occupants = on_a_member(&signer.value("uid", &Nonce::from_bytes([7; 10])));
-        let finished = json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let finished = json!({"transitions": 1, "conditions": [condition("Finished", "True", "Released")]});
         assert!(of_finished(&[lock("uid", finished)], &signer, &occupants).is_some());
         assert!(of_finished(&[lock("uid", json!({"transitions": 1}))], &signer, &occupants).is_none());
     }

@@ -149,20 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn claim(name: &str, created: &str, extra: serde_json::Value) -> DistributedLock {
-        let mut lock = json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created},
-            "spec": {"key": "k", "claim": {"identity": name}}
-        });
-        for (field, value) in extra.as_object().unwrap() {
-            for (name, value) in value.as_object().unwrap() {
-                lock[field][name] = value.clone();
-            }
-        }
-        serde_json::from_value(lock).unwrap()
-    }
+    use crate::api::test_util::{claim, condition, parsed};
 
     fn waits_at(position: usize) -> Place {
         Place::Queued { position, message: HeldMessage::Waiting { position } }
@@ -170,9 +157,9 @@ mod tests {
 
     #[test]
     fn older_goes_first_and_a_tie_goes_by_name() {
-        let a = claim("a", "2026-01-01T00:00:01Z", json!({}));
-        let b = claim("b", "2026-01-01T00:00:00Z", json!({}));
-        let c = claim("c", "2026-01-01T00:00:01Z", json!({}));
+        let a = claim("a", 1, json!({}));
+        let b = claim("b", 0, json!({}));
+        let c = claim("c", 1, json!({}));
         assert!(turn(&b) < turn(&a) && turn(&a) < turn(&c));
         assert_eq!(place(&b, &[], 0), Place::First);
         assert_eq!(place(&c, &[], 2), waits_at(3));
@@ -180,46 +167,44 @@ mod tests {
 
     #[test]
     fn priority_goes_before_age() {
-        let old = claim("old", "2026-01-01T00:00:00Z", json!({}));
-        let urgent = claim("urgent", "2026-01-01T00:00:09Z", json!({"spec": {"priority": 5}}));
+        let old = claim("old", 0, json!({}));
+        let urgent = claim("urgent", 9, json!({"spec": {"priority": 5}}));
         assert!(turn(&urgent) < turn(&old));
     }
 
     #[test]
     fn suspended_and_deleted_locks_do_not_wait() {
-        let suspended = claim("a", "2026-01-01T00:00:00Z", json!({"spec": {"suspend": true}}));
-        let deleting =
-            claim("b", "2026-01-01T00:00:00Z", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}));
+        let suspended = claim("a", 0, json!({"spec": {"suspend": true}}));
+        let deleting = claim("b", 0, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}));
         assert!(!is_queued(&suspended) && !is_queued(&deleting));
-        assert!(is_queued(&claim("d", "2026-01-01T00:00:09Z", json!({}))));
+        assert!(is_queued(&claim("d", 9, json!({}))));
     }
 
     #[test]
     fn behind_a_holder_the_position_counts_those_who_wait() {
         let status = json!({"status": {"transitions": 1, "holder": {"identity": "job-1"}}});
-        let holder = claim("h", "2026-01-01T00:00:05Z", status);
-        let lock = claim("a", "2026-01-01T00:00:06Z", json!({}));
+        let holder = claim("h", 5, status);
+        let lock = claim("a", 6, json!({}));
         let behind = |position| {
             let message = HeldMessage::Behind { holder: "\"job-1\" (ns/h)".into(), position };
             Place::Queued { position, message }
         };
         assert_eq!(place(&lock, &[&holder], 0), behind(1));
         assert_eq!(place(&lock, &[&holder], 1), behind(2));
-        let mut ending =
-            claim("h", "2026-01-01T00:00:05Z", json!({"spec": {"lockDelay": "5s"}, "status": holder.status}));
+        let mut ending = claim("h", 5, json!({"spec": {"lockDelay": "5s"}, "status": holder.status}));
         assert_eq!(place(&lock, &[&ending], 1), behind(2));
         let ends = json!({"since": "2026-01-01T00:00:06.000Z", "reason": "Suspended"});
-        ending.status.as_mut().unwrap().ending = Some(serde_json::from_value(ends).unwrap());
+        ending.status.as_mut().unwrap().ending = Some(parsed(ends));
         let Place::Queued { message, .. } = place(&lock, &[&ending], 1) else { panic!() };
         assert!(matches!(message, HeldMessage::DelayedBehind { position: 2, .. }), "{message:?}");
     }
 
     #[test]
     fn far_back_in_the_queue_the_message_names_no_holder() {
-        let lock = claim("a", "2026-01-01T00:00:06Z", json!({}));
+        let lock = claim("a", 6, json!({}));
         let holder = |identity: &str| {
             let status = json!({"transitions": 1, "holder": {"identity": identity}});
-            claim("h", "2026-01-01T00:00:05Z", json!({"status": status}))
+            claim("h", 5, json!({"status": status}))
         };
         let far = |position| Place::Queued { position, message: HeldMessage::FarBack };
         assert_eq!(place(&lock, &[&holder("b")], 10), far(11));
@@ -232,7 +217,7 @@ mod tests {
         let holders: Vec<_> = ["a", "b", "c", "d", "e"]
             .map(|name| {
                 let status = json!({"transitions": 1, "holder": {"identity": format!("job-{name}")}});
-                claim(name, "2026-01-01T00:00:00Z", json!({"status": status, "spec": {"slots": 5}}))
+                claim(name, 0, json!({"status": status, "spec": {"slots": 5}}))
             })
             .into();
         assert_eq!(
@@ -243,26 +228,20 @@ mod tests {
 
     #[test]
     fn as_many_go_first_as_slots_are_free() {
-        let two = |name: &str, created: &str, slot: Option<i32>| {
-            let mut claim = claim(name, created, json!({"spec": {"slots": 2}}));
-            if slot.is_some() {
-                claim.status = Some(crate::api::DistributedLockStatus {
-                    holder: Some(crate::api::LockHolder { slot, ..Default::default() }),
-                    ..Default::default()
-                });
-            }
-            claim
+        let two = |name: &str, second: u8, slot: Option<i32>| {
+            let status = slot.map(|slot| json!({"transitions": 1, "holder": {"identity": name, "slot": slot}}));
+            claim(name, second, json!({"spec": {"slots": 2}, "status": status}))
         };
-        let holder = two("a", "2026-01-01T00:00:00Z", Some(0));
-        let next = two("b", "2026-01-01T00:00:01Z", None);
+        let holder = two("a", 0, Some(0));
+        let next = two("b", 1, None);
         assert_eq!(place(&next, &[&holder], 0), Place::First);
         assert_eq!(place(&next, &[&holder], 1), waits_at(2));
         assert_eq!(free_slots(&next, &[&holder]), vec![Some(1)]);
-        assert_eq!(free_slots(&claim("d", "2026-01-01T00:00:03Z", json!({})), &[]), vec![None]);
+        assert_eq!(free_slots(&claim("d", 3, json!({})), &[]), vec![None]);
     }
 
-    fn shaped(name: &str, created: &str, slots: i32, status: serde_json::Value) -> DistributedLock {
-        claim(name, created, json!({"spec": {"slots": slots}, "status": status}))
+    fn shaped(name: &str, second: u8, slots: i32, status: serde_json::Value) -> DistributedLock {
+        claim(name, second, json!({"spec": {"slots": slots}, "status": status}))
     }
 
     fn waiting() -> serde_json::Value {
@@ -274,15 +253,13 @@ mod tests {
     }
 
     fn finished() -> serde_json::Value {
-        json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+        json!({"transitions": 1, "conditions": [condition("Finished", "True", "Released")]})
     }
 
     #[test]
     fn the_holder_or_the_oldest_election_uses_the_key() {
-        let old = shaped("a", "2026-01-01T00:00:00Z", 1, waiting());
-        let (young, holder) =
-            (shaped("b", "2026-01-01T00:00:01Z", 1, waiting()), shaped("c", "2026-01-01T00:00:02Z", 1, held()));
+        let old = shaped("a", 0, 1, waiting());
+        let (young, holder) = (shaped("b", 1, 1, waiting()), shaped("c", 2, 1, held()));
         let name = |elections: &[&DistributedLock]| election_in_use(elections).map(|election| election.name_any());
         assert_eq!(name(&[&old, &young, &holder]).as_deref(), Some("c"));
         assert_eq!(name(&[&old, &young]).as_deref(), Some("a"));
@@ -291,8 +268,8 @@ mod tests {
 
     #[test]
     fn among_objects_that_wait_the_oldest_fixes_the_number_of_slots() {
-        let old = shaped("a", "2026-01-01T00:00:00Z", 2, waiting());
-        let young = shaped("b", "2026-01-01T00:00:01Z", 3, waiting());
+        let old = shaped("a", 0, 2, waiting());
+        let young = shaped("b", 1, 3, waiting());
         assert!(shape_conflict(&young, &[], Some(&old)).unwrap().to_string().contains("ns/a is older"));
         assert!(shape_conflict(&old, &[], Some(&old)).is_none());
         assert!(shape_conflict(&old, &[], Some(&young)).is_none());
@@ -300,16 +277,16 @@ mod tests {
 
     #[test]
     fn the_number_of_slots_of_a_holder_counts_whatever_its_age() {
-        let waits = shaped("c", "2026-01-01T00:00:00Z", 2, waiting());
-        let holder = shaped("a2", "2026-01-01T00:00:09Z", 1, held());
+        let waits = shaped("c", 0, 2, waiting());
+        let holder = shaped("a2", 9, 1, held());
         assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().to_string().contains("ns/a2 holds the key"));
-        let next = shaped("d", "2026-01-01T00:00:10Z", 1, waiting());
+        let next = shaped("d", 10, 1, waiting());
         assert!(shape_conflict(&next, &[&holder], Some(&waits)).is_none(), "the holder has the same number of slots");
     }
 
     #[test]
     fn an_object_that_neither_holds_nor_waits_fixes_nothing() {
-        let over = shaped("a", "2026-01-01T00:00:00Z", 1, finished());
+        let over = shaped("a", 0, 1, finished());
         assert!(over.holder().is_none() && !is_queued(&over));
     }
 }

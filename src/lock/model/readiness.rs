@@ -106,7 +106,10 @@ fn ready(conditions: &[Condition], is_overdue: bool, failing: Option<&HeldMessag
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::api::test_util::lock;
 
     fn ready_after(accepted: Option<AcceptedReason>, held: Option<HeldReason>) -> (&'static str, &'static str) {
         let (mut conditions, now) = (Vec::new(), Timestamp::UNIX_EPOCH);
@@ -155,10 +158,7 @@ mod tests {
             assert_eq!(after(45, Some(15)), ("False".into(), unready.into(), why.into()));
             assert_eq!(after(45, None).0, "True", "an unreadable lock has no known ttl");
         }
-        let of_claim: DistributedLock = serde_json::from_value(serde_json::json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "a"},
-            "spec": {"key": "k", "ttl": "15s", "claim": {"podName": "gone"}}}))
-        .unwrap();
+        let of_claim = lock(json!({"key": "k", "ttl": "15s", "claim": {"podName": "gone"}}), json!(null));
         assert_eq!(until_unready(&of_claim, UnixMillis(0)), Some(Duration::from_secs(45)));
     }
 
@@ -174,14 +174,9 @@ mod tests {
             reason: HeldReason::HolderUnhealthy.to_string(),
             message: Some("no answer".into()),
         };
-        let once = DistributedLockStatus {
-            history: vec![past("b", 20, 40), past("a", 0, 20)],
-            ..DistributedLockStatus::default()
-        };
-        let again = DistributedLockStatus {
-            history: vec![past("a", 40, 60), past("b", 20, 40), past("a", 0, 20)],
-            ..DistributedLockStatus::default()
-        };
+        let failed = |history| DistributedLockStatus { history, ..DistributedLockStatus::default() };
+        let once = failed(vec![past("b", 20, 40), past("a", 0, 20)]);
+        let again = failed(vec![past("a", 40, 60), past("b", 20, 40), past("a", 0, 20)]);
         let held = DistributedLockStatus {
             holder: Some(crate::api::LockHolder::default()),
             acquired_at: Some(time(70)),

@@ -162,13 +162,12 @@ mod tests {
 
     use super::*;
     use crate::api::conditions::AcceptedReason;
+    use crate::api::test_util::{lock, parsed};
 
     fn refusal(spec: Value, status: Value) -> Option<(AcceptedReason, String)> {
-        let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "reindex", "namespace": "shop"}, "spec": spec});
-        let quorum = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-            "metadata": {"name": "main", "namespace": "redlock-system"}, "spec": {"maxTTL": "30s"}, "status": status});
-        let checked = check(&serde_json::from_value(lock).unwrap(), &serde_json::from_value(quorum).unwrap());
+        let quorum = parsed(json!({"metadata": {"name": "main", "namespace": "redlock-system"},
+            "spec": {"maxTTL": "30s"}, "status": status}));
+        let checked = check(&lock(spec, json!(null)), &quorum);
         checked.err().map(|refusal| (refusal.reason(), refusal.to_string()))
     }
 

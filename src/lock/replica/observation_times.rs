@@ -46,11 +46,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util;
 
     fn lock(status: serde_json::Value) -> DistributedLock {
-        serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "l", "namespace": "ns", "uid": "u"}, "spec": {"key": "k"}, "status": status}))
-        .unwrap()
+        test_util::lock(json!({"key": "k"}), status)
     }
 
     fn at(seconds: u64) -> Boottime {

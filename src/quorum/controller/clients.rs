@@ -282,12 +282,4 @@ mod tests {
         assert_eq!(difference(old, &new, true), expected, "the operator's own user is not");
         assert_eq!(difference(old, &new, false), Difference::default());
     }
-
-    #[test]
-    fn users_are_split_at_the_last_epoch() {
-        assert_eq!(UserRule::split_name("shop-e7"), Some(("shop", 7)));
-        assert_eq!(UserRule::split_name("x-e1-e12"), Some(("x-e1", 12)));
-        assert_eq!(UserRule::split_name("operator"), None);
-        assert_eq!(UserRule::split_name("a-eb"), None);
-    }
 }

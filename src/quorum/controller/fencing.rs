@@ -74,28 +74,23 @@ fn event_of(observer: &Observer<'_>, snapshot: &MemberSnapshot, reason: Reason, 
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;
 
     use super::*;
-    use crate::api::MEMBER_LABEL;
     use crate::fence::Process;
-    use crate::quorum::controller::tests::{World, denial, quorum};
+    use crate::quorum::controller::tests::{World, denial, pod, quorum};
     use crate::redlock::RunId;
 
     #[tokio::test(start_paused = true)]
     async fn a_process_is_closed_before_the_event_about_its_fencing() {
-        let quorum = quorum(&[json!({"name": "main-0", "state": "Admitted", "runID": "r", "podUID": "p"})]);
-        let metadata =
-            json!({"name": "main-0-0", "namespace": "locks", "uid": "p", "labels": {MEMBER_LABEL: "main-0"}});
-        let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": {"podIP": "10.0.0.1"}})).unwrap();
+        let quorum = quorum(&[json!({"name": "main-0", "state": "Admitted", "runID": "r", "podUID": "main-0"})]);
         let stored = serde_json::to_value(&quorum).unwrap();
         let answer = move |request: &str| if request.starts_with("PUT") { (200, stored.clone()) } else { denial(403) };
-        let world = World::new(quorum, vec![pod], answer);
+        let world = World::new(quorum, vec![pod("main-0", &json!({}))], answer);
         let (cluster, link) = (world.cluster(), world.session.link("main-0").unwrap());
         let observer = world.observer(&cluster);
         let mut snapshot = observer.sources.observe(&link, world.session.quorum()).await.unwrap();
-        let (run_id, pod_uid) = (RunId::new("r"), "p".to_owned());
+        let (run_id, pod_uid) = (RunId::new("r"), "main-0".to_owned());
         snapshot.process = Some(Process { run_id, pod_uid, container_id: None, node_name: None, node: None });
         let step = FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: None, close: true };
         assert!(carry_out(&observer, &snapshot, step).await.is_err(), "the member does not answer");

@@ -67,14 +67,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::claim;
 
     #[test]
     fn a_rollout_waits_for_the_votes_of_holds_that_continue() {
-        let lock = |name: &str, status: serde_json::Value| -> Arc<DistributedLock> {
-            let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": name, "namespace": "ns"}, "spec": {"key": name}, "status": status});
-            Arc::new(serde_json::from_value(object).unwrap())
-        };
+        let lock = |name: &str, status: serde_json::Value| Arc::new(claim(name, 0, json!({"status": status})));
         let holds = || json!({"transitions": 1, "holder": {"identity": "a"}});
         let mut ends = holds();
         ends["ending"] = json!({"since": "2026-01-01T00:00:00.000Z", "reason": "Suspended"});

@@ -274,23 +274,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::parsed;
 
     #[test]
     fn a_pod_is_outdated_when_its_revision_is_not_the_newest() {
         let set = |observed: i64| -> StatefulSet {
             let status = json!({"observedGeneration": observed, "updateRevision": "q-0-b", "replicas": 1});
-            serde_json::from_value(json!({"metadata": {"generation": 2}, "status": status})).unwrap()
+            parsed(json!({"metadata": {"generation": 2}, "status": status}))
         };
-        let pod = |revision: &str| -> Pod {
-            serde_json::from_value(json!({"metadata": {"labels": {REVISION_LABEL: revision}}})).unwrap()
-        };
+        let pod = |revision: &str| parsed::<Pod>(json!({"metadata": {"labels": {REVISION_LABEL: revision}}}));
         assert_eq!(is_outdated(&set(2), &pod("q-0-a")), Some(true));
         assert_eq!(is_outdated(&set(2), &pod("q-0-b")), Some(false));
         // The StatefulSet controller has not processed the newest template.
         assert_eq!(is_outdated(&set(1), &pod("q-0-a")), None);
         assert_eq!(is_outdated(&set(2), &Pod::default()), None);
         let mut ending = pod("q-0-a");
-        ending.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        ending.metadata.deletion_timestamp = Some(parsed(json!("2026-01-01T00:00:00Z")));
         assert_eq!(is_outdated(&set(2), &ending), None);
     }
 }

@@ -217,12 +217,11 @@ fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
-    use serde_json::{Value, json};
-    use tokio::time::sleep;
+    use serde_json::json;
 
     use super::*;
-    use crate::api::MEMBER_LABEL;
-    use crate::quorum::controller::tests::{World, denial, quorum};
+    use crate::api::test_util::parsed;
+    use crate::quorum::controller::tests::{World, denial, pod, quorum};
     use crate::quorum::model::build::{ACL_FILE, CONFIG_VOLUME};
 
     #[tokio::test]
@@ -230,8 +229,7 @@ mod tests {
         let pod = |(name, file): (&str, &str)| -> Pod {
             let volume = json!({"name": CONFIG_VOLUME, "secret": {"items": [{"key": file, "path": ACL_FILE}]}});
             let metadata = json!({"name": format!("{name}-0"), "namespace": "locks", "uid": name});
-            serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": [], "volumes": [volume]}}))
-                .unwrap()
+            parsed(json!({"metadata": metadata, "spec": {"containers": [], "volumes": [volume]}}))
         };
         let pods = [("main-0", "users-0.acl"), ("main-1", "users-1-other.acl")].map(pod);
         let world = World::new(quorum(&[]), pods.into(), |_| denial(403));
@@ -250,23 +248,11 @@ mod tests {
     async fn a_member_that_does_not_answer_is_published_with_the_cause() {
         let member = |(name, state): (&str, &str)| json!({"name": name, "state": state, "runID": "r"});
         let members = [("main-0", "Unreachable"), ("main-1", "Starting"), ("main-2", "Starting")].map(member);
-        let pod = |(name, state): (&str, Value)| -> Pod {
-            let metadata = json!({"name": format!("{name}-0"), "namespace": "locks", "uid": name,
-                "labels": {MEMBER_LABEL: name}});
-            let container = json!({"name": "redis", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-                "state": state});
-            let status = json!({"podIP": "10.0.0.1", "containerStatuses": [container]});
-            serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
-        };
-        let running = || json!({"running": {}});
+        let running = json!({"running": {}});
         let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}});
-        let pods = [("main-0", running()), ("main-1", running()), ("main-2", waiting)].map(pod);
-        let world = World::new(quorum(&members), pods.into(), |_| denial(403));
-        for link in world.session.links().iter() {
-            while link.state().failure.is_none() {
-                sleep(Duration::from_millis(5)).await;
-            }
-        }
+        let pods = vec![pod("main-0", &running), pod("main-1", &running), pod("main-2", &waiting)];
+        let world = World::new(quorum(&members), pods, |_| denial(403));
+        world.until_members_fail().await;
         let cluster = world.cluster();
         let observed = world.observer(&cluster).observe();
         let mut status = observed.quorum.status.clone().unwrap();

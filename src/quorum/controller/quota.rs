@@ -50,11 +50,10 @@ mod tests {
 
     /// The requests for a quorum beyond the limit.
     async fn requests_for(deleted: bool) -> Vec<String> {
-        let mut object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "spec": {},
-            "metadata": {"name": "q", "namespace": "ns", "uid": "u", "finalizers": [QUORUM_FINALIZER]}});
-        if deleted {
-            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        }
+        let deleted = deleted.then_some("2026-01-01T00:00:00Z");
+        let metadata = json!({"name": "q", "namespace": "ns", "uid": "u", "finalizers": [QUORUM_FINALIZER],
+            "deletionTimestamp": deleted});
+        let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "spec": {}, "metadata": metadata});
         let (requests, answer) = (Arc::new(Mutex::new(Vec::new())), object.clone());
         let recorded = requests.clone();
         let context = fake_api::context(Settings::default(), move |request| {

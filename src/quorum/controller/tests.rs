@@ -6,9 +6,11 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
+use tokio::time::sleep;
 
 use super::*;
-use crate::api::{DistributedLock, QUORUM_FINALIZER};
+use crate::api::test_util::parsed;
+use crate::api::{DistributedLock, MEMBER_LABEL, QUORUM_FINALIZER};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::session::QuorumSession;
 use crate::redis_member::{Connect, Stream as Connection};
@@ -70,6 +72,15 @@ impl World {
         Observer { sources, cluster, owned, memory, plan, auth }
     }
 
+    /// Waits until the connection to each member has failed.
+    pub(super) async fn until_members_fail(&self) {
+        for link in self.session.links().iter() {
+            while link.state().failure.is_none() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
     /// The requests with this method so far.
     pub(super) fn requests(&self, method: &str) -> Vec<String> {
         self.writes.lock().iter().filter(|line| line.starts_with(method)).cloned().collect()
@@ -95,9 +106,18 @@ pub(super) fn quorum(members: &[Value]) -> RedisQuorum {
     let voters = ["main-0", "main-1", "main-2"];
     let metadata = json!({"name": "main", "namespace": "locks", "uid": "uid", "resourceVersion": "1",
         "finalizers": [QUORUM_FINALIZER]});
-    let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": metadata,
-        "spec": {"members": 3}, "status": {"membershipEpoch": 1, "voters": voters, "members": members}});
-    serde_json::from_value(object).unwrap()
+    parsed(json!({"metadata": metadata, "spec": {"members": 3},
+        "status": {"membershipEpoch": 1, "voters": voters, "members": members}}))
+}
+
+/// The pod of a member. Its container has this state.
+pub(super) fn pod(member: &str, state: &Value) -> Pod {
+    let metadata = json!({"name": format!("{member}-0"), "namespace": "locks", "uid": member,
+        "labels": {MEMBER_LABEL: member}});
+    let container = json!({"name": "redis", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": state});
+    let status = json!({"podIP": "10.0.0.1", "containerStatuses": [container]});
+    parsed(json!({"metadata": metadata, "status": status}))
 }
 
 /// The answer of an API server whose policy denies a request.

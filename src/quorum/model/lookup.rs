@@ -193,6 +193,9 @@ mod tests {
     #[test]
     fn namespaces_are_allowed_as_the_quorum_says() {
         let selector = |selector: Value| json!({"allowedNamespaces": {"from": "Selector", "selector": selector}});
+        let team = |operator: &str, values: &[&str]| {
+            selector(json!({"matchExpressions": [{"key": "team", "operator": operator, "values": values}]}))
+        };
         let shop = namespace(json!({"team": "a"}));
         for (spec, home, object, allowed) in [
             (json!({}), "locks", None, true),
@@ -201,26 +204,11 @@ mod tests {
             (selector(json!({"matchLabels": {"team": "a"}})), "shop", Some(&shop), true),
             (selector(json!({"matchLabels": {"team": "b"}})), "shop", Some(&shop), false),
             (selector(json!({"matchLabels": {"team": "a"}})), "shop", None, false),
-            (
-                selector(json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]})),
-                "shop",
-                Some(&shop),
-                true,
-            ),
-            (
-                selector(json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]})),
-                "shop",
-                Some(&shop),
-                false,
-            ),
-            (selector(json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]})), "shop", Some(&shop), true),
-            (
-                selector(json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})),
-                "shop",
-                Some(&shop),
-                false,
-            ),
-            (selector(json!({"matchExpressions": [{"key": "team", "operator": "Near"}]})), "shop", Some(&shop), false),
+            (team("In", &["a", "b"]), "shop", Some(&shop), true),
+            (team("NotIn", &["a"]), "shop", Some(&shop), false),
+            (team("Exists", &[]), "shop", Some(&shop), true),
+            (team("DoesNotExist", &[]), "shop", Some(&shop), false),
+            (team("Near", &[]), "shop", Some(&shop), false),
         ] {
             let quorum = quorum("locks", "main", false, spec.clone());
             assert_eq!(is_allowed(&quorum, home, object), allowed, "{spec} {home}");

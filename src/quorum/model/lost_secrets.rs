@@ -111,14 +111,8 @@ mod tests {
         Monotonic::new(Duration::from_secs(seconds))
     }
 
-    fn step(
-        found: &Found,
-        in_use: Option<&Auth>,
-        has_members: bool,
-        missing_since: Option<u64>,
-        now: u64,
-    ) -> SecretsStep {
-        decide(&Input { found, in_use, has_members, missing_since: missing_since.map(at), now: at(now) })
+    fn step(found: &Found, in_use: Option<&Auth>, has_members: bool, missing: Option<u64>, now: u64) -> SecretsStep {
+        decide(&Input { found, in_use, has_members, missing_since: missing.map(at), now: at(now) })
     }
 
     #[test]
@@ -150,14 +144,9 @@ mod tests {
     fn lost_ones_do_not_come_back() {
         let (lost, replacement) = (Auth::random(), Auth::replacement(UnixMillis(7)));
         // A user restored them, or they come from a replica that was cut off.
-        assert_eq!(
-            step(&Found::Secrets(lost.clone()), Some(&replacement), true, None, 5),
-            SecretsStep::WriteBack(replacement.clone())
-        );
-        assert_eq!(
-            step(&Found::Secrets(replacement.clone()), Some(&lost), true, None, 5),
-            SecretsStep::Adopt(replacement)
-        );
+        let decided = |found: &Auth, in_use: &Auth| step(&Found::Secrets(found.clone()), Some(in_use), true, None, 5);
+        assert_eq!(decided(&lost, &replacement), SecretsStep::WriteBack(replacement.clone()));
+        assert_eq!(decided(&replacement, &lost), SecretsStep::Adopt(replacement));
     }
 
     #[test]
@@ -171,11 +160,8 @@ mod tests {
         let text = loss(&replacement, true, &all([&new, &old, &old]), Some(&rollout)).unwrap();
         assert!(text.ends_with("1 of 3 run with the new ones; q-1 is next"), "{text}");
         for last in [&old, &gone, &starting] {
-            assert!(
-                loss(&replacement, true, &all([&new, &new, last]), None)
-                    .unwrap()
-                    .ends_with("2 of 3 run with the new ones")
-            );
+            let text = loss(&replacement, true, &all([&new, &new, last]), None).unwrap();
+            assert!(text.ends_with("2 of 3 run with the new ones"), "{text}");
         }
         assert_eq!(loss(&replacement, true, &all([&new; 3]), None), None);
         assert_eq!(loss(&replacement, true, &[], None), None, "all members are external");

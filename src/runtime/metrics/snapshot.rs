@@ -148,15 +148,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::{self, condition, parsed};
 
     fn lock(status: serde_json::Value) -> Arc<DistributedLock> {
-        let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "secret-project", "namespace": "shop"}, "spec": {}, "status": status});
-        Arc::new(serde_json::from_value(lock).unwrap())
-    }
-
-    fn condition(kind: &str, status: &str, reason: &str) -> serde_json::Value {
-        json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        let mut lock = test_util::lock(json!({}), status);
+        lock.metadata.name = Some("secret-project".to_owned());
+        Arc::new(lock)
     }
 
     /// A lock that is held, one that waits, one that is finished, and one that is lost.
@@ -173,13 +170,10 @@ mod tests {
     }
 
     fn quorum() -> Arc<RedisQuorum> {
-        let quorum = json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
-            "metadata": {"name": "main", "namespace": "locks"}, "spec": {},
-            "status": {"quorum": 2, "voters": ["main-0", "main-1"], "members": [
-                {"name": "main-0", "state": "Fenced", "rejoinAt": "1970-01-01T00:00:31.500Z"}, {"name": "main-1", "state": "Admitted"}]}
-        });
-        Arc::new(serde_json::from_value(quorum).unwrap())
+        let fenced = json!({"name": "main-0", "state": "Fenced", "rejoinAt": "1970-01-01T00:00:31.500Z"});
+        let members = json!([fenced, {"name": "main-1", "state": "Admitted"}]);
+        let status = json!({"quorum": 2, "voters": ["main-0", "main-1"], "members": members});
+        Arc::new(test_util::quorum(json!({}), status))
     }
 
     #[test]
@@ -209,21 +203,14 @@ mod tests {
         assert!(text.contains("redlock_locks_held 1"), "{text}");
         assert!(text.contains("redlock_locks_waiting{reason=\"Queued\"} 1"), "{text}");
         assert!(!text.contains("reason=\"Released\"} 1"), "a finished claim does not wait: {text}");
-        assert!(
-            text.contains("redlock_member_votes{quorum_namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 0"),
-            "{text}"
-        );
+        assert!(text.contains(&format!("redlock_member_votes{of_quorum},member=\"main-0\"}} 0")), "{text}");
         assert!(text.contains("member=\"main-0\",state=\"Fenced\"} 1"), "{text}");
-        assert!(
-            text.contains(
-                "redlock_member_fence_remaining_seconds{quorum_namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 31"
-            ),
-            "{text}"
-        );
+        let remaining = format!("redlock_member_fence_remaining_seconds{of_quorum},member=\"main-0\"}} 31");
+        assert!(text.contains(&remaining), "{text}");
         assert!(!text.contains("secret-project"), "no label names a lock");
         record(false, true, UnixMillis(1_767_225_605_000));
         let text = metrics.text();
-        assert!(text.contains("redlock_lock_held{namespace=\"shop\",lock=\"secret-project\"}"), "{text}");
+        assert!(text.contains("redlock_lock_held{namespace=\"ns\",lock=\"secret-project\"}"), "{text}");
         assert!(text.contains(&format!("redlock_oldest_waiter_seconds{of_quorum}}} 5")), "{text}");
         assert!(!text.contains("certificate_expiry_timestamp_seconds{"), "another replica leads: {text}");
     }
@@ -232,9 +219,9 @@ mod tests {
     fn an_election_that_another_cluster_leads_has_a_leader() {
         let metrics = Metrics::default();
         let counted = |reason: &str| {
-            let mut lock =
-                (*lock(json!({"transitions": 0, "conditions": [condition("Held", "False", reason)]}))).clone();
-            lock.spec.election = serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}})).unwrap();
+            let election = json!({"election": {"selector": {"matchLabels": {"app": "a"}}}});
+            let conditions = [condition("Held", "False", reason)];
+            let lock = test_util::lock(election, json!({"transitions": 0, "conditions": conditions}));
             metrics.record_locks(&[Arc::new(lock.clone())], false);
             (metrics.without_leader.get(), waits_for(&lock, UnixMillis(1_767_225_605_000)))
         };
@@ -247,7 +234,7 @@ mod tests {
         for (available, votes) in [("False", 0), ("Unknown", 1)] {
             let mut quorum = (*quorum()).clone();
             let available = condition("QuorumAvailable", available, "Disagreement");
-            quorum.status.as_mut().unwrap().conditions = vec![serde_json::from_value(available).unwrap()];
+            quorum.status.as_mut().unwrap().conditions = vec![parsed(available)];
             let metrics = Metrics::default();
             metrics.record_quorums(&[Arc::new(quorum)], UnixMillis(0));
             let text = metrics.text();

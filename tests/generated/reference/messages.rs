@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use super::{
     page,
-    source::{Item, block, items, messages, read},
+    source::{Item, block, items, messages},
 };
+use crate::{read, root, sources::sources};
 
 const REASONS: [&str; 2] = ["crates/api/src/conditions/reasons.rs", "crates/api/src/conditions/quorum_reasons.rs"];
 const LOCK_EVENTS: (&str, &str) = ("src/lock/model/events.rs", "LockEvent");
@@ -138,6 +139,12 @@ fn lock_conditions() -> String {
     text
 }
 
+/// The message about an object that this version cannot read.
+fn unreadable() -> String {
+    let mut items = items(&read("src/operator/unreadable.rs")).into_iter();
+    items.find(|item| item.code.starts_with("struct Unread")).unwrap().paragraphs.remove(0)
+}
+
 fn quorum_conditions() -> String {
     let common = names("CommonReason");
     let (path, name) = ("src/quorum/model/status/messages.rs", "QuorumMessage");
@@ -154,9 +161,7 @@ fn quorum_conditions() -> String {
     for reason in ["PredecessorUnconfirmed", "MembersFenced", "MembersStarting"] {
         found.push(("Ready".into(), "False".into(), reason.into(), "{waits}".into()));
     }
-    let unreadable = read("src/operator/unreadable.rs");
-    let unreadable = items(&unreadable).into_iter().find(|item| item.code.starts_with("struct Unread")).unwrap();
-    found.push(("Ready".into(), "False".into(), "Unreadable".into(), unreadable.paragraphs[0].clone()));
+    found.push(("Ready".into(), "False".into(), "Unreadable".into(), unreadable()));
     let mut text = String::new();
     for type_ in names("QuorumCondition") {
         writeln!(text, "### {}\n\n{}\n", type_.name(), type_.paragraphs.join(" ")).unwrap();
@@ -237,13 +242,7 @@ fn events_are_on_one_page() {
         events(LOCK_EVENTS),
         events(QUORUM_EVENTS),
         events(JOB_EVENTS),
-        with_placeholders(
-            &items(&read("src/operator/unreadable.rs"))
-                .into_iter()
-                .find(|item| item.code.starts_with("struct Unread"))
-                .unwrap()
-                .paragraphs[0]
-        ),
+        with_placeholders(&unreadable()),
     );
     page("events.md", "Events", introduction, &body);
 }
@@ -254,21 +253,12 @@ fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =
         OF_LOCKS.iter().map(|(_, name, _)| *name).chain(FRAGMENTS.iter().map(|(.., name)| *name)).collect();
     let rest = ["Problem", "QuorumMessage", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
-    let mut folders = vec![crate::root().join("src")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(&path).unwrap();
-            for part in text.split("displaydoc::Display").skip(1) {
-                let name =
-                    part.lines().find_map(|line| line.split_once("enum ").or_else(|| line.split_once("struct ")));
-                let name = name.unwrap().1.split(|c: char| !c.is_alphanumeric()).next().unwrap();
-                assert!(known.contains(&name) || rest.contains(&name), "{}: {name} is on no page", path.display());
-            }
+    for path in sources(&root().join("src")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for part in text.split("displaydoc::Display").skip(1) {
+            let name = part.lines().find_map(|line| line.split_once("enum ").or_else(|| line.split_once("struct ")));
+            let name = name.unwrap().1.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+            assert!(known.contains(&name) || rest.contains(&name), "{}: {name} is on no page", path.display());
         }
     }
 }

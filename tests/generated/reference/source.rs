@@ -1,12 +1,6 @@
 //! Reads enums and constants with their comments out of the source, as rustfmt writes it.
 
-use std::fs;
-
-use crate::root;
-
-pub(super) fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
+use crate::read;
 
 /// A comment, by its paragraphs, and the line of code under it.
 pub(super) struct Item {

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::{
     page,
-    source::{block, items, read},
+    source::{block, items},
 };
-use crate::chart::all_values;
+use crate::{chart::all_values, read};
 
 #[test]
 fn annotations_and_labels_are_on_one_page() {

@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn fresh() -> Admission {
-    Admission::new(2, true)
-}
-
 fn voting() -> Admission {
     Admission::new(2, false)
 }
@@ -32,26 +28,12 @@ fn with_check_and_open_on_two_connections() {
 }
 
 #[test]
-fn without_a_confirmed_predecessor() {
-    violated("the predecessor's death is not confirmed", Admission { confirms_death: false, ..voting() });
-}
-
-#[test]
-fn with_a_node_known_by_its_name_alone() {
-    violated("a node is known by its name alone", Admission { tells_machines_apart: false, ..voting() });
-}
-
-#[test]
-fn with_a_count_that_does_not_begin_at_the_predecessors_death() {
-    violated("the count runs while the predecessor may live", Admission { counts_from_death: false, ..voting() });
-}
-
-#[test]
-fn without_the_epoch() {
-    violated("a frozen leader is not kept from opening", Admission { epoch: false, ..fresh() });
-}
-
-#[test]
-fn with_a_wait_one_tick_short() {
-    violated("the wait is one tick short", Admission { delay: 1, ..voting() });
+fn without_any_one_rule_a_process_votes_too_early() {
+    each_violated([
+        ("the predecessor's death is not confirmed", Admission { confirms_death: false, ..voting() }),
+        ("a node is known by its name alone", Admission { tells_machines_apart: false, ..voting() }),
+        ("the count runs while the predecessor may live", Admission { counts_from_death: false, ..voting() }),
+        ("a frozen leader is not kept from opening", Admission { epoch: false, ..Admission::new(2, true) }),
+        ("the wait is one tick short", Admission { delay: 1, ..voting() }),
+    ]);
 }

@@ -13,37 +13,15 @@ fn members_that_restart_do_not_revive_a_hold() {
 }
 
 #[test]
-fn without_a_last_moment_of_the_attempt() {
-    violated("an attempt sets its key at any time", Continuity { last_set: None, ..Continuity::new() });
-}
-
-#[test]
-fn without_a_last_moment_of_a_repair() {
-    violated("a repair sets its key at any time", Continuity { last_repair: None, ..Continuity::short() });
-}
-
-#[test]
-fn with_a_repair_until_the_end_of_the_validity() {
-    violated("a repair can arrive until its validity ends", Continuity { last_repair: Some(2), ..Continuity::short() });
-}
-
-#[test]
-fn with_answers_that_are_too_old() {
-    violated("answers from longer ago count", Continuity { window: 1, ..Continuity::short() });
-}
-
-#[test]
-fn without_a_seal() {
-    violated("a hold that ends is not sealed", Continuity { seal: false, ..Continuity::new() });
-}
-
-#[test]
-fn with_a_seal_that_ends_before_the_answers_are_counted() {
-    violated("a seal lives no longer than the key would have", Continuity { least_seal: 1, ..Continuity::new() });
-}
-
-#[test]
-fn with_a_shorter_fence() {
-    let rules = Continuity { most_out: 1, delay: Delay::new(rejoin_ticks(2) - 1), ..Continuity::short() };
-    violated("a restarted member is admitted a tick too early", rules);
+fn without_any_one_rule_a_hold_comes_back() {
+    let early = Continuity { most_out: 1, delay: Delay::new(rejoin_ticks(2) - 1), ..Continuity::short() };
+    each_violated([
+        ("an attempt sets its key at any time", Continuity { last_set: None, ..Continuity::new() }),
+        ("a repair sets its key at any time", Continuity { last_repair: None, ..Continuity::short() }),
+        ("a repair can arrive until its validity ends", Continuity { last_repair: Some(2), ..Continuity::short() }),
+        ("answers from longer ago count", Continuity { window: 1, ..Continuity::short() }),
+        ("a hold that ends is not sealed", Continuity { seal: false, ..Continuity::new() }),
+        ("a seal lives no longer than the key would have", Continuity { least_seal: 1, ..Continuity::new() }),
+        ("a restarted member is admitted a tick too early", early),
+    ]);
 }

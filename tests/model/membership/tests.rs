@@ -39,41 +39,6 @@ fn a_list_that_is_replaced_as_a_whole() {
     holds("membership, {1} to {2}", Change { restarts: 2, ..Change::new(ONE, &[1], OUTSIDE, 1) });
 }
 
-#[test]
-fn without_a_majority_of_both_lists() {
-    violated("the new list alone counts at once", Change { joint: false, ..grows(REPLICAS, 1) });
-}
-
-#[test]
-fn without_closing_the_users_of_the_epoch_before() {
-    violated("users of the epoch before stay open", Change { close: false, ..grows(OUTSIDE, 1) });
-    violated("users of the epoch before stay open, for a replica", Change { close: false, ..grows(REPLICAS, 1) });
-}
-
-#[test]
-fn with_too_few_old_members_closed() {
-    // One of three members is closed. The other two are a majority of the old list.
-    let rules = Change { closed_needed: 1, restarts: 0, ..Change::new(THREE, &[2, 3, 4], OUTSIDE, 1) };
-    violated("one of three old members is closed", rules);
-}
-
-#[test]
-fn with_a_wait_one_tick_short() {
-    let rules = grows(OUTSIDE, 1);
-    let wait = rules.wait - 1;
-    violated("the wait is one tick short", Change { wait, ..rules });
-}
-
-#[test]
-fn with_clients_let_in_at_the_switch() {
-    violated("clients of the new list are let in at the switch", Change { clients_wait: false, ..grows(STRANGERS, 1) });
-}
-
-#[test]
-fn with_connections_that_follow_the_epoch() {
-    violated("a round of the old list votes as the new user", Change { bound_to_epoch: false, ..grows(REPLICAS, 1) });
-}
-
 /// External masters.
 fn external(old: &[usize], new: &[usize]) -> Change {
     Change { external: true, ..Change::new(old, new, REPLICAS, 1) }
@@ -91,6 +56,18 @@ fn masters_of_others_are_closed_by_their_records() {
 }
 
 #[test]
-fn without_a_look_at_the_epoch_in_the_record() {
-    violated("votes do not compare the record", Change { checked: false, ..external(ONE, &[1]) });
+fn without_any_one_rule_a_change_splits_the_lock() {
+    let wait = grows(OUTSIDE, 1).wait - 1;
+    // One of three members is closed. The other two are a majority of the old list.
+    let one_closed = Change { closed_needed: 1, restarts: 0, ..Change::new(THREE, &[2, 3, 4], OUTSIDE, 1) };
+    each_violated([
+        ("the new list alone counts at once", Change { joint: false, ..grows(REPLICAS, 1) }),
+        ("users of the epoch before stay open", Change { close: false, ..grows(OUTSIDE, 1) }),
+        ("users of the epoch before stay open, for a replica", Change { close: false, ..grows(REPLICAS, 1) }),
+        ("one of three old members is closed", one_closed),
+        ("the wait is one tick short", Change { wait, ..grows(OUTSIDE, 1) }),
+        ("clients of the new list are let in at the switch", Change { clients_wait: false, ..grows(STRANGERS, 1) }),
+        ("a round of the old list votes as the new user", Change { bound_to_epoch: false, ..grows(REPLICAS, 1) }),
+        ("votes do not compare the record", Change { checked: false, ..external(ONE, &[1]) }),
+    ]);
 }

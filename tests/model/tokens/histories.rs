@@ -8,7 +8,7 @@ use std::fmt::Write;
 use redlock_operator::quorum::model::counters::{MOST_LAG, behind};
 use redlock_operator::redlock::{FencingToken, held_at_once, recovered, restored};
 
-use crate::check::{Rules, holds, violated};
+use crate::check::{Rules, each_violated, holds};
 use crate::sets::{Set, members_of, named, sets};
 
 const MEMBERS: usize = 3;

@@ -32,73 +32,23 @@ fn with_all_rules_tokens_rise() {
 }
 
 #[test]
-fn without_a_write_back() {
-    violated("tokens are not written back", Tokens { write_back: false, others: 2, ..three() });
-}
-
-#[test]
-fn with_a_write_back_that_does_not_check_the_value() {
-    violated(
-        "a write-back does not check the value",
-        Tokens { checks_value: false, same_set: false, ..without_restarts(2) },
-    );
-}
-
-#[test]
-fn with_the_majority_th_largest_of_any_votes() {
-    violated(
-        "the token is the majority-th largest of any votes",
-        Tokens { rule: Rule::MajorityThLargest, ..without_restarts(2) },
-    );
-}
-
-#[test]
-fn with_a_refused_number_that_counts_as_stored() {
-    violated(
-        "the number of a refused SET counts as stored",
-        Tokens { refused_count_for_nothing: false, ..without_restarts(2) },
-    );
-}
-
-#[test]
-fn with_a_number_taken_before_its_set() {
-    violated("a number is taken before its SET", Tokens { counts_behind_set: false, ..without_restarts(0) });
-}
-
-#[test]
-fn with_votes_decided_on_after_their_keys_have_ended() {
-    violated("votes count after their keys have ended", Tokens { deadline: false, ..without_restarts(0) });
-}
-
-#[test]
-fn with_a_leader_that_levels_by_plain_set() {
-    violated("the leader levels by plain SET", Tokens { level_raises: false, levels: 2, ..without_restarts(1) });
-}
-
-#[test]
-fn without_a_restored_counter() {
-    violated("counters are not restored", Tokens { restore: false, ..three() });
-}
-
-#[test]
-fn with_a_counter_restored_before_the_wait() {
-    violated("counters are restored before the wait", Tokens { restore_late: false, ..counters_only() });
-}
-
-#[test]
-fn with_a_floor_read_before_the_wait() {
-    violated("the floor is read before the wait", Tokens { restore_late: false, needed: 9, ..three() });
-}
-
-#[test]
-fn with_a_counter_restored_from_too_few() {
-    violated("counters are restored from N - majority others", Tokens { needed: 1, ..counters_only() });
-}
-
-#[test]
-fn with_a_counter_restored_from_fenced_members() {
-    violated(
-        "counters are restored from fenced members",
-        Tokens { reads_admitted: false, restarts: 2, ..counters_only() },
-    );
+fn without_any_one_rule_tokens_fall() {
+    let unchecked = Tokens { checks_value: false, same_set: false, ..without_restarts(2) };
+    let few = Tokens { rule: Rule::MajorityThLargest, ..without_restarts(2) };
+    let refused = Tokens { refused_count_for_nothing: false, ..without_restarts(2) };
+    let fenced = Tokens { reads_admitted: false, restarts: 2, ..counters_only() };
+    each_violated([
+        ("tokens are not written back", Tokens { write_back: false, others: 2, ..three() }),
+        ("a write-back does not check the value", unchecked),
+        ("the token is the majority-th largest of any votes", few),
+        ("the number of a refused SET counts as stored", refused),
+        ("a number is taken before its SET", Tokens { counts_behind_set: false, ..without_restarts(0) }),
+        ("votes count after their keys have ended", Tokens { deadline: false, ..without_restarts(0) }),
+        ("the leader levels by plain SET", Tokens { level_raises: false, levels: 2, ..without_restarts(1) }),
+        ("counters are not restored", Tokens { restore: false, ..three() }),
+        ("counters are restored before the wait", Tokens { restore_late: false, ..counters_only() }),
+        ("the floor is read before the wait", Tokens { restore_late: false, needed: 9, ..three() }),
+        ("counters are restored from N - majority others", Tokens { needed: 1, ..counters_only() }),
+        ("counters are restored from fenced members", fenced),
+    ]);
 }

@@ -55,52 +55,18 @@ fn a_stepped_clock_does_no_harm_if_votes_have_the_time() {
 }
 
 #[test]
-fn without_the_fence() {
-    violated("no fence", Votes { fence: false, ..three() });
-}
-
-#[test]
-fn with_a_fence_one_tick_short() {
-    let delay = Delay::new(rejoin_ticks(2) - 1);
-    violated("the fence is one tick short", Votes::new(Base { delay, ..base() }));
-}
-
-#[test]
-fn with_uptime_as_evidence() {
-    violated("uptime is taken as evidence", Votes { first_observation: false, ..three() });
-}
-
-#[test]
-fn without_votes_bound_to_processes() {
-    violated("votes are not bound to run_id", Votes { external: true, bound_to_run_id: false, ..three() });
-}
-
-#[test]
-fn with_a_repair_that_counts_as_a_vote() {
-    violated("a repair counts as a vote", Votes { repair_uncounted: false, ..three() });
-}
-
-#[test]
-fn with_a_repair_that_replaces_keys() {
-    violated("a repair replaces keys", Votes { repair_nx: false, ..three() });
-}
-
-#[test]
-fn with_extensions_that_shorten() {
-    violated("extensions may shorten (no GT)", Votes::new(Base { extend_gt: false, short_ttl: Some(1), ..base() }));
-}
-
-#[test]
-fn without_continuity() {
-    violated("an extension counts after the validity ended", Votes::new(Base { continuity: false, ..base() }));
-}
-
-#[test]
-fn with_a_value_that_is_used_again() {
-    violated("attempts share a value", Votes { fresh_value: false, ..three() });
-}
-
-#[test]
-fn without_a_clock_watch() {
-    violated("a stepped clock goes unnoticed", Votes { clock_steps: true, clock_watch: false, ..three() });
+fn without_any_one_rule_two_clients_hold_the_lock() {
+    let too_short = Delay::new(rejoin_ticks(2) - 1);
+    each_violated([
+        ("no fence", Votes { fence: false, ..three() }),
+        ("the fence is one tick short", Votes::new(Base { delay: too_short, ..base() })),
+        ("uptime is taken as evidence", Votes { first_observation: false, ..three() }),
+        ("votes are not bound to run_id", Votes { external: true, bound_to_run_id: false, ..three() }),
+        ("a repair counts as a vote", Votes { repair_uncounted: false, ..three() }),
+        ("a repair replaces keys", Votes { repair_nx: false, ..three() }),
+        ("extensions may shorten (no GT)", Votes::new(Base { extend_gt: false, short_ttl: Some(1), ..base() })),
+        ("an extension counts after the validity ended", Votes::new(Base { continuity: false, ..base() })),
+        ("attempts share a value", Votes { fresh_value: false, ..three() }),
+        ("a stepped clock goes unnoticed", Votes { clock_steps: true, clock_watch: false, ..three() }),
+    ]);
 }

@@ -55,6 +55,13 @@ impl Agent {
         Self::start(&mut place.redlock(&[&["agent", "--identity", "me"][..], &direct, options].concat()))
     }
 
+    /// Registers a new instance, and waits until it leads.
+    pub(crate) fn register_leader(&self) -> (String, Reply) {
+        let instance = self.register();
+        let first = self.until_leads(&instance);
+        (instance, first)
+    }
+
     /// `redlock run --agent` with a shell script.
     pub(crate) fn run(&self, place: &Place, script: &str) -> Command {
         self.run_with(place, &[], script)
@@ -168,6 +175,13 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Three members, a place, and an agent that takes the lock of these tests from the members.
+pub(crate) fn direct(options: &[&str]) -> (Servers, Place, Agent) {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, options);
+    (servers, place, agent)
 }
 
 /// Sends a request over a socket file.

@@ -2,8 +2,8 @@
 
 use std::{process::Command, time::Duration};
 
-use super::client::Agent;
-use crate::processes::{LOCK, Place, now, until};
+use super::client::{Agent, direct};
+use crate::processes::{IGNORES_TERM, LOCK, Place, WORKS_UNTIL_END, errors_of, now, until};
 use crate::servers::Servers;
 
 /// The longest validity: the ttl of the agents.
@@ -11,8 +11,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 
 #[test]
 fn a_command_runs_while_the_agent_leads_and_frees_the_lock() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
+    let (servers, place, agent) = direct(&[]);
     // The command runs for longer than one ttl.
     let output = agent.run(&place, "echo $REDLOCK_TOKEN; sleep 4; cat $REDLOCK_FILE; exit 5").output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{output:?}");
@@ -29,16 +28,14 @@ fn a_command_runs_while_the_agent_leads_and_frees_the_lock() {
 
 #[test]
 fn a_second_command_does_not_end_the_first_one() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let mut first = agent.run(&place, "touch ready; while [ ! -e end ]; do sleep 0.01; done").spawn().unwrap();
-    until("the first one runs", || place.folder.join("ready").exists());
+    let (_servers, place, agent) = direct(&[]);
+    let first = place.started(agent.run(&place, WORKS_UNTIL_END));
     let second = agent.run_with(&place, &["--try"], "touch second").output().unwrap();
     assert_eq!(second.status.code(), Some(122), "{second:?}");
     assert!(!place.folder.join("second").exists());
     let waiting = agent.run_with(&place, &["--wait", "1m"], "touch third").spawn().unwrap();
     std::fs::write(place.folder.join("end"), "").unwrap();
-    assert_eq!(first.wait().unwrap().code(), Some(0));
+    assert_eq!(first.end().0, Some(0));
     // The first command has unregistered from the agent, so the next command does not wait for its timeout.
     assert_eq!(waiting.wait_with_output().unwrap().status.code(), Some(0));
     assert!(place.folder.join("third").exists());
@@ -46,53 +43,43 @@ fn a_second_command_does_not_end_the_first_one() {
 
 #[test]
 fn a_probe_asks_whether_an_agent_runs() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
+    let (_servers, place, agent) = direct(&[]);
     let listens = agent.url().replace("http://", "");
     let check = || place.redlock(&["agent", "--check", "--listen", &listens]).output().unwrap();
     assert_eq!(check().status.code(), Some(0));
     drop(agent);
-    let refused = check();
-    assert_eq!(refused.status.code(), Some(125));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("no agent answers at 127.0.0.1:"), "{refused:?}");
+    let errors = errors_of(&check(), 125);
+    assert!(errors.contains("no agent answers at 127.0.0.1:"), "{errors}");
 }
 
 #[test]
 fn a_command_ends_before_the_lock_of_its_agent_does() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
-    let mut child = agent.run(&place, script).spawn().unwrap();
-    until("the command is ready", || place.folder.join("ready").exists());
+    let (servers, place, agent) = direct(&[]);
+    let running = place.started(agent.run(&place, IGNORES_TERM));
     servers.freeze();
     place.ends_before(now() + LONGEST);
-    assert_eq!(child.wait().unwrap().code(), Some(123));
+    assert_eq!(running.end().0, Some(123));
 }
 
 #[test]
 fn a_command_whose_agent_is_killed_ends_in_time() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
-    let mut child = agent.run(&place, script).spawn().unwrap();
-    until("the command is ready", || place.folder.join("ready").exists());
+    let (servers, place, agent) = direct(&[]);
+    let running = place.started(agent.run(&place, IGNORES_TERM));
     agent.signal("KILL");
     place.ends_before_the_lock(&servers);
-    assert_eq!(child.wait().unwrap().code(), Some(123));
+    assert_eq!(running.end().0, Some(123));
 }
 
 #[test]
 fn an_agent_of_another_lock_is_refused() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
+    let (_servers, place, agent) = direct(&[]);
     let listens = agent.url().replace("http://", "");
     let refused = place.redlock(&["run", "--agent", &listens, "--lock", "shop/other", "--", "true"]).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(125), "{said}");
+    let said = errors_of(&refused, 125);
     assert!(said.contains("shop/reindex") && said.contains("shop/other"), "{said}");
     // A key alone needs no cluster.
     let same = place.redlock(&["run", "--agent", &listens, "--lock", "reindex", "--", "true"]).output().unwrap();
-    assert_eq!(same.status.code(), Some(0), "{same:?}");
+    errors_of(&same, 0);
 }
 
 #[test]
@@ -104,8 +91,7 @@ fn the_main_process_gets_a_signal_when_it_no_longer_leads() {
     until("its number is known", || place.folder.join("app.pid").exists());
     let hook = format!("signal:TERM:{}", place.folder.join("app.pid").display());
     let agent = Agent::direct(&place, &servers, &["--on-lost", &hook]);
-    let instance = agent.register();
-    agent.until_leads(&instance);
+    agent.register_leader();
     assert_eq!(application.try_wait().unwrap(), None);
     servers.delete(LOCK);
     until("it has ended", || application.try_wait().unwrap().is_some());

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::client::{Agent, get_unix};
-use crate::processes::{LOCK, Place, now, signal, until};
+use super::client::{Agent, direct, get_unix};
+use crate::processes::{LOCK, Place, WORKS, now, signal, until};
 use crate::servers::Servers;
 
 /// The ttl of the agents, which is `TTL` of the tests.
@@ -11,12 +11,10 @@ const TTL: Duration = Duration::from_secs(3);
 
 #[test]
 fn an_instance_that_has_registered_leads() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
+    let (servers, _place, agent) = direct(&[]);
     assert_eq!((agent.leader("x").reason(), agent.get("/leader").reason()), ("NotServed", "NotRegistered"));
     assert_eq!((agent.name().as_str(), servers.with(LOCK)), ("", 0), "the agent took the lock without an instance");
-    let instance = agent.register();
-    let said = agent.until_leads(&instance);
+    let (instance, said) = agent.register_leader();
     assert_eq!((&said.body["lock"], &said.body["holder"]), (&LOCK.into(), &"me".into()));
     assert!(said.body["validForMs"].as_u64().unwrap() <= 3_000, "{said:?}");
     assert!(servers.have_majority(LOCK));
@@ -31,10 +29,8 @@ fn an_instance_that_has_registered_leads() {
 
 #[test]
 fn a_new_instance_gets_its_own_token_after_the_earlier_promise() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let first = agent.register();
-    let promise = agent.until_leads(&first);
+    let (_servers, _place, agent) = direct(&[]);
+    let (first, promise) = agent.register_leader();
     let second = agent.register();
     assert_eq!(agent.leader(&first).reason(), "NotServed");
     let refused = agent.leader(&second);
@@ -48,10 +44,8 @@ fn a_new_instance_gets_its_own_token_after_the_earlier_promise() {
 
 #[test]
 fn no_answer_outlives_the_lock() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let instance = agent.register();
-    let _ = agent.until_leads(&instance);
+    let (servers, _place, agent) = direct(&[]);
+    let (instance, _) = agent.register_leader();
     let mut events = agent.events(&format!("/watch?instance={instance}"));
     assert!(events.any(|line| line == "event: leader"));
     servers.freeze();
@@ -71,21 +65,17 @@ fn no_answer_outlives_the_lock() {
 
 #[test]
 fn a_lock_that_was_taken_away_is_told_and_taken_again() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let instance = agent.register();
-    let token = agent.until_leads(&instance).token();
+    let (servers, _place, agent) = direct(&[]);
+    let (instance, first) = agent.register_leader();
     servers.delete(LOCK);
     until("the instance is told", || agent.leader(&instance).status == 409);
-    assert!(agent.until_leads(&instance).token() > token);
+    assert!(agent.until_leads(&instance).token() > first.token());
 }
 
 #[test]
 fn an_application_that_does_not_ask_any_more_keeps_nobody_out() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &["--patience", "1s"]);
-    let instance = agent.register();
-    let promise = agent.until_leads(&instance);
+    let (servers, place, agent) = direct(&["--patience", "1s"]);
+    let (instance, promise) = agent.register_leader();
     // Another holder gets the lock, but only after the promise has expired.
     let output = place.output(&servers, &["--wait", "20s"], &["true"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -96,19 +86,17 @@ fn an_application_that_does_not_ask_any_more_keeps_nobody_out() {
 
 #[test]
 fn a_release_is_carried_out_at_once_and_is_no_new_wish() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let instance = agent.register();
-    let token = agent.until_leads(&instance).token();
+    let (servers, place, agent) = direct(&[]);
+    let (instance, first) = agent.register_leader();
     let path = "/locks/shop%2Freindex";
     assert_eq!(agent.post(&format!("{path}/release?instance={instance}&token=7")).reason(), "OtherToken");
-    let released = agent.post(&format!("{path}/release?instance={instance}&token={token}"));
+    let released = agent.post(&format!("{path}/release?instance={instance}&token={}", first.token()));
     assert_eq!(released.status, 200, "{released:?}");
     let output = place.output(&servers, &["--wait", "2s"], &["true"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(agent.leader(&instance).status, 409);
     let again = agent.post(&format!("{path}/acquire?instance={instance}&wait=20s"));
-    assert!(again.status == 200 && again.token() > token, "{again:?}");
+    assert!(again.status == 200 && again.token() > first.token(), "{again:?}");
     assert_eq!(agent.leader(&instance).token(), again.token());
 }
 
@@ -142,8 +130,7 @@ fn locks_are_acquired_renewed_and_released() {
 
 #[test]
 fn requests_that_others_have_a_program_send_are_refused() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
+    let (_servers, _place, agent) = direct(&[]);
     assert_eq!(agent.ask("POST", "/register", "Host: localhost\r\n").reason(), "NoHeader");
     assert_eq!(agent.ask("GET", "/leader", "Host: example.com\r\n").reason(), "NotLoopback");
     assert_eq!(agent.get("/nothing").status, 404);
@@ -159,8 +146,7 @@ fn a_socket_file_serves_the_same_and_replaces_an_old_one() {
     let listen = format!("unix:{}", path.display());
     for _ in 0..2 {
         let agent = Agent::direct(&place, &servers, &["--listen", &listen]);
-        let instance = agent.register();
-        let _ = agent.until_leads(&instance);
+        let (instance, _) = agent.register_leader();
         let said = get_unix(&path, &format!("/leader?instance={instance}&wait=5s"));
         assert_eq!(said.status, 200, "{said:?}");
         // The socket file stays after SIGKILL.
@@ -172,10 +158,8 @@ fn a_socket_file_serves_the_same_and_replaces_an_old_one() {
 
 #[test]
 fn a_stopped_agent_releases_the_lock_after_its_promise() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let instance = agent.register();
-    let promise = agent.until_leads(&instance);
+    let (servers, _place, agent) = direct(&[]);
+    let (instance, promise) = agent.register_leader();
     agent.signal("TERM");
     until("it is told that the agent ends", || agent.leader(&instance).status == 409);
     assert_eq!(agent.end(), Some(0));
@@ -186,29 +170,25 @@ fn a_stopped_agent_releases_the_lock_after_its_promise() {
 /// The agent can be frozen before it reads its clock, or between that and its answer.
 #[test]
 fn an_agent_that_was_frozen_does_not_promise_what_has_passed() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let instance = agent.register();
-    let token = agent.until_leads(&instance).token();
+    let (servers, place, agent) = direct(&[]);
+    let (instance, first) = agent.register_leader();
     agent.signal("STOP");
     until("the lock has run out", || servers.with(LOCK) == 0);
-    let other = place.start(&servers, &[], "touch ready; while :; do sleep 0.05; done");
+    let other = place.start(&servers, &[], WORKS);
     agent.signal("CONT");
     let said = agent.leader(&instance);
     assert_ne!(said.status, 200, "{said:?}");
     signal(other.pid(), "TERM");
     let _ = other.end();
-    assert!(agent.until_leads(&instance).token() > token);
+    assert!(agent.until_leads(&instance).token() > first.token());
 }
 
 /// The test measures the agent's own memory, without the program, which all containers of a node share.
 #[test]
 fn an_agent_stays_small() {
     const MOST_KB: u64 = 15_000;
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &[]);
-    let instance = agent.register();
-    agent.until_leads(&instance);
+    let (_servers, _place, agent) = direct(&[]);
+    let (instance, _) = agent.register_leader();
     for _ in 0..2_000 {
         agent.leader(&instance);
     }

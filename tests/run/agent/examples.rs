@@ -1,6 +1,7 @@
 //! The examples, each in its own language, against an agent.
 
 use std::{
+    ffi::OsStr,
     io::{BufRead, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
@@ -22,6 +23,18 @@ fn has(programs: &[&str]) -> bool {
         println!("skipped: there is no {missing:?}");
     }
     missing.is_empty()
+}
+
+fn command(program: &str, arguments: &[&dyn AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command
+}
+
+/// Runs a compiler, which must succeed.
+fn build(program: &str, arguments: &[&dyn AsRef<OsStr>]) {
+    let built = command(program, arguments).output().unwrap();
+    assert!(built.status.success(), "{built:?}");
 }
 
 /// A program that ends with the test.
@@ -101,8 +114,7 @@ fn the_example_in_go_works_while_it_leads() {
     if has(&["go"]) {
         let place = Place::new();
         let program = place.folder.join("worker");
-        let built = Command::new("go").arg("build").arg("-o").arg(&program).arg(example("worker.go")).output().unwrap();
-        assert!(built.status.success(), "{built:?}");
+        build("go", &[&"build", &"-o", &program, &example("worker.go")]);
         works(&mut Command::new(program));
     }
 }
@@ -115,18 +127,11 @@ fn the_shedlock_provider_lets_one_task_run_at_a_time() {
     let (servers, place) = (Servers::start(3), Place::new());
     let tasks = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/shedlock");
     let (jars, classes) = (place.folder.join("lib"), place.folder.join("classes"));
-    let mut fetch = Command::new("mvn");
-    fetch.args(["--quiet", "--batch-mode", "-f"]).arg(tasks.join("pom.xml"));
-    fetch.arg("org.apache.maven.plugins:maven-dependency-plugin:3.7.0:copy-dependencies");
-    fetch.arg(format!("-DoutputDirectory={}", jars.display()));
-    let library = jars.join("*");
-    let mut compile = Command::new("javac");
-    compile.arg("-cp").arg(&library).arg("-d").arg(&classes);
-    compile.args([example("AgentLockProvider.java"), tasks.join("Tasks.java")]);
-    for step in [&mut fetch, &mut compile] {
-        let done = step.output().unwrap();
-        assert!(done.status.success(), "{done:?}");
-    }
+    let copy = "org.apache.maven.plugins:maven-dependency-plugin:3.7.0:copy-dependencies";
+    let output = format!("-DoutputDirectory={}", jars.display());
+    build("mvn", &[&"--quiet", &"--batch-mode", &"-f", &tasks.join("pom.xml"), &copy, &output]);
+    let (library, provider) = (jars.join("*"), example("AgentLockProvider.java"));
+    build("javac", &[&"-cp", &library, &"-d", &classes, &provider, &tasks.join("Tasks.java")]);
     let agents = [Agent::direct(&place, &servers, &[]), Agent::direct(&place, &servers, &[])];
     let mut run = Command::new("java");
     run.arg("-cp").arg(format!("{}:{}", classes.display(), library.display())).arg("Tasks");
@@ -168,11 +173,7 @@ fn serves(command: impl Fn() -> Command) {
 #[test]
 fn the_client_in_python_takes_and_releases_locks() {
     if has(&["python3"]) {
-        serves(|| {
-            let mut command = Command::new("python3");
-            command.arg("-B").arg(example("clients/redlock_agent.py"));
-            command
-        });
+        serves(|| command("python3", &[&"-B", &example("clients/redlock_agent.py")]));
     }
 }
 
@@ -185,19 +186,15 @@ fn the_client_in_python_asks_over_a_socket_file() {
     let socket = place.folder.join("agent.sock");
     let address = format!("unix:{}", socket.display());
     let _agent = Agent::direct(&place, &servers, &["--listen", &address]);
-    let mut command = Command::new("python3");
-    let (_worker, mut lines) = Worker::start(command.arg("-B").arg(example("clients/redlock_agent.py")).arg(&address));
+    let mut client = command("python3", &[&"-B", &example("clients/redlock_agent.py"), &address]);
+    let (_worker, mut lines) = Worker::start(&mut client);
     assert!(token(&mut lines) > 0);
 }
 
 #[test]
 fn the_client_for_node_takes_and_releases_locks() {
     if has(&["node"]) {
-        serves(|| {
-            let mut command = Command::new("node");
-            command.arg(example("clients/redlock_agent.mjs"));
-            command
-        });
+        serves(|| command("node", &[&example("clients/redlock_agent.mjs")]));
     }
 }
 
@@ -206,10 +203,7 @@ fn the_client_in_go_takes_and_releases_locks() {
     if has(&["go"]) {
         let place = Place::new();
         let program = place.folder.join("client");
-        let mut build = Command::new("go");
-        let built =
-            build.args(["build", "-o"]).arg(&program).arg(example("clients/redlock_agent.go")).output().unwrap();
-        assert!(built.status.success(), "{built:?}");
+        build("go", &[&"build", &"-o", &program, &example("clients/redlock_agent.go")]);
         serves(|| Command::new(&program));
     }
 }
@@ -218,14 +212,8 @@ fn the_client_in_go_takes_and_releases_locks() {
 fn the_client_in_java_takes_and_releases_locks() {
     if has(&["java", "javac"]) {
         let place = Place::new();
-        let mut compile = Command::new("javac");
-        let built = compile.arg("-d").arg(&place.folder).arg(example("clients/RedlockAgent.java")).output().unwrap();
-        assert!(built.status.success(), "{built:?}");
-        serves(|| {
-            let mut command = Command::new("java");
-            command.arg("-cp").arg(&place.folder).arg("RedlockAgent");
-            command
-        });
+        build("javac", &[&"-d", &place.folder, &example("clients/RedlockAgent.java")]);
+        serves(|| command("java", &[&"-cp", &place.folder, &"RedlockAgent"]));
     }
 }
 

@@ -50,8 +50,7 @@ fn a_claim_is_made_for_an_instance_and_ends_with_its_promise() {
 fn a_hold_that_the_operator_ends_is_told_at_once() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let agent = claiming(&place, &server, &["--ttl", "8s"]);
-    let instance = agent.register();
-    let _ = agent.until_leads(&instance);
+    let (instance, _) = agent.register_leader();
     server.end_hold();
     let ended = now();
     until("the instance is told", || agent.leader(&instance).status == 409);
@@ -94,10 +93,9 @@ fn the_members_give_the_rest_of_the_validity_for_any_clock() {
     let ttl = Duration::from_secs(4);
     let renew = || servers.set(LOCK, &format!("{NONCE}{}", "f".repeat(20)), 4_000);
     renew();
-    let secret = secret(&place, &servers.ports());
+    let secret = secret(&place, &servers.urls());
     let agent = claiming(&place, &server, &["--ttl", "4s", "--members-secret", &secret]);
-    let instance = agent.register();
-    let _ = agent.until_leads(&instance);
+    let (instance, _) = agent.register_leader();
     server.set_away(true);
     let begun = now();
     let mut renewed = now();

@@ -34,15 +34,11 @@ fn version() -> Value {
     version
 }
 
-/// The body of an answer that refuses a request.
-pub(super) fn forbidden() -> Body {
-    Body::from(json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}).to_string())
-}
-
 /// The answer to a request of a user who can read only locks and quorums.
 ///
 /// A watch of quorums sends no events.
 pub(super) fn answer(method: &Method, path: &str, watches: bool) -> (StatusCode, Body) {
+    let forbidden = || Body::from(super::failure(403, "Forbidden").to_string());
     let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
     match *method {
         Method::GET if path == "/version" => (StatusCode::OK, Body::from(version().to_string())),

@@ -15,7 +15,7 @@ use crate::{
     claims::secret,
     cut::{Network, Passes},
     processes::{LOCK, Place, Running, TTL, signal, until},
-    servers::{Servers, set},
+    servers::{Servers, set, urls},
     shifted::WallClock,
 };
 
@@ -81,7 +81,7 @@ impl World {
         let clock = WallClock::new(&place.folder);
         let sign = if number.is_multiple_of(2) { 1 } else { -1 };
         let operator = kind.holder.has_claim().then(|| {
-            secret(&place, network.ports());
+            secret(&place, &urls(network.ports()));
             let renewal = Renewal::start(servers.ports());
             (ApiServer::start(Operator::Grants, sign * WRONG), std::sync::Mutex::new(Some(renewal)))
         });
@@ -90,7 +90,7 @@ impl World {
 
     /// `redlock` with these arguments and the options for the lock.
     fn redlock(&self, words: &[&str]) -> std::process::Command {
-        let urls = crate::servers::urls(self.network.ports());
+        let urls = urls(self.network.ports());
         let secret = self.place.folder.join("secret");
         let (secret, direct) =
             (secret.to_str().unwrap(), ["--direct", "--admit-at-once", "--members", &urls, "--ttl", TTL]);

@@ -52,24 +52,23 @@ mod tests {
 
     use super::*;
     use redlock_api::JOB_LOCK_ANNOTATION;
+    use redlock_api::test_util::parsed;
 
     fn job(name: &str, annotations: Value) -> Job {
-        serde_json::from_value(json!({
+        parsed(json!({
             "metadata": {"name": name, "namespace": "shop", "uid": name, "annotations": annotations, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"suspend": true, "template": {}}
         }))
-        .unwrap()
     }
 
     #[test]
     fn a_suspended_job_without_an_operator_is_named_with_a_remedy() {
-        let at = |time: &str| serde_json::from_value::<MilliTime>(json!(time)).unwrap();
+        let at = |time: &str| parsed::<MilliTime>(json!(time));
         let (now, soon) = (at("2026-01-01T00:01:00.000Z"), at("2026-01-01T00:00:10.000Z"));
         let asks = json!({JOB_LOCK_ANNOTATION: "k"});
         let all = [job("a", asks.clone()), job("b", asks), job("other", json!({JOB_LOCK_ANNOTATION: ""}))];
-        let claim: LockObject = serde_json::from_value(json!({"metadata": {"name": "a-a", "namespace": "shop"},
-            "spec": {"claim": {"jobName": "a", "jobUID": "a"}}}))
-        .unwrap();
+        let claim: LockObject = parsed(json!({"metadata": {"name": "a-a", "namespace": "shop"},
+            "spec": {"claim": {"jobName": "a", "jobUID": "a"}}}));
         let found = jobs(&all, &[claim], now).unwrap();
         assert_eq!(found.state, State::Warning);
         assert_eq!(found.text, "2 Jobs with a lock. No operator has made a claim for 1 of them: shop/b.");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redlock_client::{BuildError, Client, Drift};
 use redlock_client::{MemberError, Unfit};
 
+use crate::servers::{ask_all, logged_in};
 use crate::{LONG, Server, TTL, free_port, servers, urls};
 
 async fn refused(urls: Vec<String>) -> BuildError {
@@ -13,16 +14,6 @@ async fn refused(urls: Vec<String>) -> BuildError {
         if let Err(error) = Client::builder(&urls).admit_at_once().connect().await {
             return error;
         }
-    }
-}
-
-fn logged_in(servers: &[Server], login: &str) -> Vec<String> {
-    servers.iter().map(|server| format!("redis://{login}@127.0.0.1:{}", server.port)).collect()
-}
-
-async fn ask_all(servers: &[Server], command: &str) {
-    for server in servers {
-        assert_eq!(server.ask(command).await.as_deref(), Some("+OK"), "{command}");
     }
 }
 
@@ -52,7 +43,7 @@ async fn a_server_that_can_hold_no_locks_is_refused() {
     let bus = free_port().to_string();
     let options =
         ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-config-file", nodes.to_str().unwrap()];
-    let cluster = Server::with(&options).await;
+    let cluster = Server::on(free_port(), &options).await;
     let error = refused(urls(std::slice::from_ref(&cluster))).await;
     assert!(matches!(error, BuildError::Member(_, MemberError::Unfit(Unfit::Cluster))), "{error}");
     drop(cluster);
@@ -75,7 +66,7 @@ async fn an_unusable_member_is_named_with_its_reason() {
     let error = closed.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1: unreachable: connection refused"), "{error}");
 
-    ask_all(&servers, "ACL SETUSER narrow on >p ~* resetchannels +@all -time").await;
+    ask_all(&servers, "ACL SETUSER narrow on >p ~* resetchannels +@all -set").await;
     let client = Client::builder(logged_in(&servers, "narrow:p")).admit_at_once().connect().await.unwrap();
     let error = client.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("the user has no right to run this command"), "{error}");

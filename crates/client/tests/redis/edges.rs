@@ -14,23 +14,10 @@ use redlock_engine::time::{Boottime, Clock, Monotonic, UnixMillis};
 use redlock_engine::voting::{Connect, Machine, Stream};
 use tokio::time::{sleep, timeout};
 
-use super::{LONG, TTL};
+use super::{LONG, TTL, connected, is_free};
 
 /// A release after a hold of this length is announced.
 const ANNOUNCED: Duration = Duration::from_millis(120);
-
-async fn connected(members: &FakeMembers) -> Client {
-    Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap()
-}
-
-async fn is_free(members: &FakeMembers, key: &str) {
-    let free = async {
-        while members.holders(key) > 0 {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(LONG, free).await.expect("the key is released");
-}
 
 #[tokio::test]
 async fn a_guard_is_dropped_on_a_thread_without_a_runtime() {
@@ -39,7 +26,7 @@ async fn a_guard_is_dropped_on_a_thread_without_a_runtime() {
     let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
     sleep(ANNOUNCED).await;
     thread::spawn(move || drop(guard)).join().expect("it does not panic");
-    is_free(&members, "k").await;
+    is_free(&members, "k", LONG).await;
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redlock_client::{FencingToken, NotAcquired};
 use tokio::time::{sleep, timeout};
 
-use crate::{LONG, TTL, acquired, client, servers};
+use crate::{LONG, TTL, acquired, client, connected, servers};
 
 /// Three clients with five terms each.
 ///
@@ -115,9 +115,7 @@ async fn different_numbers_of_slots_exclude_each_other() {
     use redlock_client::Client;
     use redlock_client::test_util::FakeMembers;
     let members = FakeMembers::start(3);
-    let connected =
-        async || Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
-    let (one, other) = (connected().await, connected().await);
+    let (one, other) = (connected(&members).await, connected(&members).await);
     let lock = |client: &Client, slots| client.lock("s").slots(slots).ttl(TTL).refuse_other_slots();
     for _ in 0..20 {
         let (mutex, slot) = tokio::join!(lock(&one, 1).try_acquire(), lock(&other, 2).try_acquire());

@@ -7,7 +7,7 @@ use redlock_client::{Client, FencingToken};
 use redlock_client::{Clock, SystemClock};
 use tokio::time::sleep;
 
-use crate::{LONG, TTL, acquired, client, servers, voting};
+use crate::{LONG, TTL, acquired, client, connected, servers, voting};
 
 #[tokio::test]
 async fn a_restarted_member_gets_its_counter_back_before_it_votes() {
@@ -101,7 +101,7 @@ async fn emptied_members_issue_no_second_lock_and_no_smaller_token() {
 #[tokio::test(start_paused = true)]
 async fn a_quorum_of_five_survives_a_missing_member() {
     let members = FakeMembers::start(5);
-    let client = Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
+    let client = connected(&members).await;
     let token = client.lock("k").ttl(TTL).try_acquire().await.unwrap().token();
     // All lose power, and four come back.
     members.iter().for_each(FakeMember::kill);
@@ -113,7 +113,7 @@ async fn a_quorum_of_five_survives_a_missing_member() {
 #[tokio::test(start_paused = true)]
 async fn the_counter_of_an_old_snapshot_proves_nothing() {
     let members = FakeMembers::start(3);
-    let client = Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap();
+    let client = connected(&members).await;
     let saved = client.lock("k").ttl(TTL).try_acquire().await.unwrap().token().get().to_string();
     members[2].freeze();
     let mut last = FencingToken::ZERO;

@@ -8,6 +8,7 @@ use redlock_client::{Client, Event, NotAcquired};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::servers::{ask_all, logged_in};
 use super::{LONG, Server, TTL, acquired, client, servers, urls, voting};
 
 /// Number of refusals after which a caller without hints pauses for more than three seconds.
@@ -58,11 +59,8 @@ async fn refusals_logged(server: &Server) -> usize {
 #[tokio::test]
 async fn a_client_that_cannot_publish_waits_as_before() {
     let servers = servers(3).await;
-    for server in &servers {
-        let rule = "ACL SETUSER mute reset on >secret ~* resetchannels +@all -publish -subscribe";
-        assert_eq!(server.ask(rule).await.as_deref(), Some("+OK"));
-    }
-    let urls: Vec<_> = servers.iter().map(|server| format!("redis://mute:secret@127.0.0.1:{}", server.port)).collect();
+    ask_all(&servers, "ACL SETUSER mute reset on >secret ~* resetchannels +@all -publish -subscribe").await;
+    let urls = logged_in(&servers, "mute:secret");
     let builder = || Client::builder(urls.clone()).admit_at_once().node_timeout(Duration::from_millis(400));
     let (one, other) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
     voting(&one, 3).await;
@@ -154,9 +152,7 @@ async fn a_notified_waiter_polls_once_a_second() {
     let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
     // The first attempts follow each other quickly.
     sleep(Duration::from_secs(3)).await;
-    for server in &servers {
-        server.ask("CONFIG RESETSTAT").await.unwrap();
-    }
+    ask_all(&servers, "CONFIG RESETSTAT").await;
     sleep(Duration::from_secs(4)).await;
     for server in &servers {
         let (attempts, messages) = (calls(server, "set").await, calls(server, "publish").await);

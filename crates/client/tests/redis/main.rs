@@ -20,11 +20,12 @@ mod update;
 
 use std::time::Duration;
 
-use redlock_client::{Client, FencingToken, Guard, Held, LossCause, NotAcquired, Release};
+use redlock_client::test_util::FakeMembers;
+use redlock_client::{Client, FencingToken, Guard, Held, LossCause, NotAcquired};
 use tokio::time::timeout;
 
 use port::free_port;
-use servers::{Server, servers, urls};
+use servers::{Server, is_gone, servers, urls};
 
 const TTL: Duration = Duration::from_secs(20);
 /// A long timeout, since the machine can be busy.
@@ -41,22 +42,36 @@ async fn client(servers: &[Server]) -> Client {
     client
 }
 
+/// A client of members in memory.
+async fn connected(members: &FakeMembers) -> Client {
+    Client::builder(members.urls()).admit_at_once().connect_on(members.machine()).await.unwrap()
+}
+
 async fn voting(client: &Client, count: usize) {
-    timeout(LONG, async {
+    voting_within(LONG, client, count).await;
+}
+
+async fn voting_within(limit: Duration, client: &Client, count: usize) {
+    let votes = async {
         while client.voters() < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-    })
-    .await
-    .expect("members vote");
+    };
+    timeout(limit, votes).await.expect("members vote");
+}
+
+/// Waits until no member in memory has this key.
+async fn is_free(members: &FakeMembers, key: &str, limit: Duration) {
+    let free = async {
+        while members.holders(key) > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(limit, free).await.expect("the key is released");
 }
 
 async fn acquired(client: &Client, key: &str) -> Guard {
     client.lock(key).ttl(TTL).try_acquire().await.unwrap()
-}
-
-fn released(release: &Release) -> usize {
-    release.deleted()
 }
 
 #[tokio::test]
@@ -71,7 +86,7 @@ async fn a_lock_is_exclusive_and_its_token_rises() {
         let refused = other.lock("k").ttl(TTL).try_acquire().await;
         assert!(matches!(refused, Err(NotAcquired::HeldByOther { .. })), "{refused:?}");
         // The release returns when a majority has answered. The other client has perhaps locked one of these members first.
-        assert!(released(&guard.release().await) >= 1);
+        assert!(guard.release().await.deleted() >= 1);
         std::mem::drop(acquired(&other, "k").await);
         // The drop has sent its release on other connections.
         last = client.lock("k").ttl(TTL).wait(LONG).acquire().await.unwrap().token();
@@ -107,7 +122,7 @@ async fn a_frozen_member_delays_nothing_and_loses_its_key_later() {
     // Without the answer of a majority each attempt would take a node timeout of 400 ms.
     for _ in 0..5 {
         let guard = acquired(&client, "k").await;
-        assert!(released(&guard.release().await) >= 2);
+        assert!(guard.release().await.deleted() >= 2);
     }
     servers[0].signal("-CONT");
     client.close(LONG).await.unwrap();
@@ -125,15 +140,7 @@ async fn a_guard_that_outlives_its_client_is_released() {
     drop(client);
     assert!(servers[0].has("k").await || servers[1].has("k").await);
     drop(guard);
-    timeout(LONG, async {
-        for server in &servers {
-            while server.has("k").await {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }
-    })
-    .await
-    .expect("the keys are deleted");
+    is_gone(&servers, "k").await;
 }
 
 #[tokio::test]
@@ -160,7 +167,7 @@ async fn a_held_lock_is_resumed_elsewhere_or_released() {
     let held = || Held::from_parts(key.clone(), value.clone(), token);
     let guard = other.resume(held(), short).await.unwrap();
     assert!(guard.remaining() < short && guard.token() == token, "the validity is new, and the token is the same");
-    assert!(released(&other.release(&guard.into_held()).await) >= 2);
+    assert!(other.release(&guard.into_held()).await.deleted() >= 2);
     let next = acquired(&one, "k").await;
     let lost = other.resume(held(), TTL).await.expect_err("another holder has it");
     assert_eq!(lost.cause, LossCause::Taken);

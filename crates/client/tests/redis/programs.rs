@@ -12,26 +12,14 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::{is_free, voting};
+
 const SHORT: Duration = Duration::from_secs(2);
 
 async fn connected(members: &FakeMembers) -> Client {
     let client = Client::builder(members.urls()).wait_before_voting(SHORT).connect_on(members.machine()).await.unwrap();
-    let votes = async {
-        while client.voters() < members.len() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(Duration::from_secs(10), votes).await.unwrap();
+    voting(&client, members.len()).await;
     client
-}
-
-async fn is_free(members: &FakeMembers, key: &str) {
-    let free = async {
-        while members.holders(key) > 0 {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(Duration::from_millis(100), free).await.expect("the key is released");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +80,7 @@ async fn dropped_handlers_keep_no_lock_and_block_no_other() {
         dropped.abort();
         let _ = dropped.await;
         inside.store(false, Ordering::SeqCst);
-        is_free(&members, "k").await;
+        is_free(&members, "k", Duration::from_millis(100)).await;
     }
     // With a frozen majority an attempt fails long before the key ends, and the next attempts succeed.
     members[0].freeze();

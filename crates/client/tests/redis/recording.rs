@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use redlock_client::{Client, Event, Guard, MemberState};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, sleep_until};
 
-use super::LONG;
 use super::servers::{servers, urls};
+use super::{LONG, voting_within};
 
 /// The member that restarts.
 const RESTARTED: usize = 1;
@@ -52,15 +52,6 @@ async fn holder(recording: Recording, client: Client, name: &str, ttl: Duration)
     guard
 }
 
-async fn all_vote(client: &Client, max_ttl: Duration) {
-    let wait = async {
-        while client.voters() < 3 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(2 * max_ttl + LONG, wait).await.expect("the members vote");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[expect(clippy::disallowed_methods, reason = "a recording has times")]
 async fn a_restarted_member_waits_while_a_lock_changes_hands() {
@@ -87,7 +78,7 @@ async fn a_restarted_member_waits_while_a_lock_changes_hands() {
     });
     let observer = observer.connect().await.unwrap();
     for client in clients.iter().chain([&observer]) {
-        all_vote(client, max_ttl).await;
+        voting_within(2 * max_ttl + LONG, client, 3).await;
     }
 
     let begun = tokio::time::Instant::now();
@@ -107,7 +98,7 @@ async fn a_restarted_member_waits_while_a_lock_changes_hands() {
     recording.add(r#""holder": "B", "event": "stopped""#.to_owned());
     let _held = second.into_held();
     let third = third.await.unwrap();
-    all_vote(&observer, max_ttl).await;
+    voting_within(2 * max_ttl + LONG, &observer, 3).await;
     sleep(2 * unit).await;
     recording.add(r#""holder": "C", "event": "released""#.to_owned());
     let _ = third.release().await;

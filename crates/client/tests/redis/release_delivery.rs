@@ -1,12 +1,11 @@
 //! Releases that are asked for at the same moment.
 
 use std::future::ready;
-use std::time::Duration;
 
 use redlock_client::{Client, Guard};
-use tokio::time::{sleep, timeout};
 
-use crate::{LONG, Server, TTL, acquired, client, servers, voting};
+use crate::servers::{ask_all, is_gone, logged_in};
+use crate::{Server, TTL, acquired, client, servers, voting};
 
 async fn held(client: &Client, count: usize) -> Vec<Guard> {
     let mut guards = Vec::new();
@@ -17,16 +16,9 @@ async fn held(client: &Client, count: usize) -> Vec<Guard> {
 }
 
 async fn are_gone(servers: &[Server], count: usize) {
-    let gone = async {
-        for server in servers {
-            for number in 0..count {
-                while server.has(&format!("k{number}")).await {
-                    sleep(Duration::from_millis(5)).await;
-                }
-            }
-        }
-    };
-    timeout(LONG, gone).await.expect("the keys are deleted");
+    for number in 0..count {
+        is_gone(servers, &format!("k{number}")).await;
+    }
 }
 
 #[tokio::test]
@@ -34,9 +26,7 @@ async fn many_locks_are_released_by_few_calls() {
     let servers = servers(3).await;
     let client = client(&servers).await;
     let guards = held(&client, 100).await;
-    for server in &servers {
-        server.ask("CONFIG RESETSTAT").await.unwrap();
-    }
+    ask_all(&servers, "CONFIG RESETSTAT").await;
     drop(guards);
     are_gone(&servers, 100).await;
     for server in &servers {
@@ -51,13 +41,8 @@ async fn many_locks_are_released_by_few_calls() {
 #[tokio::test]
 async fn a_forbidden_key_does_not_prevent_other_releases() {
     let servers = servers(3).await;
-    let mut urls = Vec::new();
-    for server in &servers {
-        let answer = server.ask("ACL SETUSER narrow on >p ~k* ~#token resetchannels +@all").await;
-        assert_eq!(answer.as_deref(), Some("+OK"));
-        urls.push(format!("redis://narrow:p@127.0.0.1:{}", server.port));
-    }
-    let client = Client::builder(urls).admit_at_once().connect().await.unwrap();
+    ask_all(&servers, "ACL SETUSER narrow on >p ~k* ~#token resetchannels +@all").await;
+    let client = Client::builder(logged_in(&servers, "narrow:p")).admit_at_once().connect().await.unwrap();
     voting(&client, 3).await;
     for _ in 0..2 {
         let guards = held(&client, 8).await;

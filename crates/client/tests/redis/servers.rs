@@ -20,19 +20,11 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        Self::on(free_port()).await
+        Self::on(free_port(), &[]).await
     }
 
     /// Starts a server with more options.
-    pub(crate) async fn with(options: &[&str]) -> Self {
-        Self::on_with(free_port(), options).await
-    }
-
-    pub(crate) async fn on(port: u16) -> Self {
-        Self::on_with(port, &[]).await
-    }
-
-    pub(crate) async fn on_with(port: u16, options: &[&str]) -> Self {
+    pub(crate) async fn on(port: u16, options: &[&str]) -> Self {
         let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let mut command = Command::new(program);
         command
@@ -86,7 +78,7 @@ impl Server {
     pub(crate) async fn restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        *self = Self::on(self.port).await;
+        *self = Self::on(self.port, &[]).await;
     }
 }
 
@@ -103,6 +95,30 @@ pub(crate) async fn servers(count: usize) -> Vec<Server> {
         servers.push(Server::start().await);
     }
     servers
+}
+
+/// Sends a command to each server, which must accept it.
+pub(crate) async fn ask_all(servers: &[Server], command: &str) {
+    for server in servers {
+        assert_eq!(server.ask(command).await.as_deref(), Some("+OK"), "{command}");
+    }
+}
+
+/// Waits until no server has this key.
+pub(crate) async fn is_gone(servers: &[Server], key: &str) {
+    let gone = async {
+        for server in servers {
+            while server.has(key).await {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    timeout(LONG, gone).await.expect("the key is deleted");
+}
+
+/// The URLs with this user and password.
+pub(crate) fn logged_in(servers: &[Server], login: &str) -> Vec<String> {
+    servers.iter().map(|server| format!("redis://{login}@127.0.0.1:{}", server.port)).collect()
 }
 
 pub(crate) fn urls(servers: &[Server]) -> Vec<String> {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use redlock_client::{BuildError, Client};
 use tokio::time::{sleep, timeout};
 
+use crate::servers::{ask_all, logged_in};
 use crate::{LONG, Server, TTL, servers};
 
 fn secret(servers: &[Server], password: &str) -> BTreeMap<String, Vec<u8>> {
-    let url = |server: &Server| format!("redis://app:{password}@127.0.0.1:{}", server.port);
-    let urls = servers.iter().map(url).collect::<Vec<_>>().join("\n");
+    let urls = logged_in(servers, &format!("app:{password}")).join("\n");
     let quorum = (servers.len() / 2 + 1).to_string();
     let entries = [
         ("urls", urls.as_str()),
@@ -27,14 +27,10 @@ fn secret(servers: &[Server], password: &str) -> BTreeMap<String, Vec<u8>> {
 #[tokio::test]
 async fn a_lock_outlives_an_exchange_of_passwords() {
     let servers = servers(3).await;
-    for server in &servers {
-        assert_eq!(server.ask("ACL SETUSER app on >old ~* &* +@all").await.as_deref(), Some("+OK"));
-    }
+    ask_all(&servers, "ACL SETUSER app on >old ~* &* +@all").await;
     let client = Client::from_secret(&secret(&servers, "old")).unwrap().connect().await.unwrap();
     let guard = client.lock("app/k").ttl(Duration::from_secs(2)).wait(LONG).acquire().await.unwrap();
-    for server in &servers {
-        assert_eq!(server.ask("ACL SETUSER app <old >new").await.as_deref(), Some("+OK"));
-    }
+    ask_all(&servers, "ACL SETUSER app <old >new").await;
     client.update(&secret(&servers, "new")).unwrap();
     for server in &servers {
         server.ask("CLIENT KILL TYPE normal").await;

@@ -1,14 +1,18 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::test_util::parsed;
 
 fn claim(name: &str, key: &str) -> DistributedLock {
-    serde_json::from_value(json!({
-        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-        "metadata": {"name": name, "namespace": "ns", "uid": name, "generation": 1},
-        "spec": {"key": key, "claim": {"identity": name}}, "status": {"transitions": 0}
-    }))
-    .unwrap()
+    parsed(json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "generation": 1},
+        "spec": {"key": key, "claim": {"identity": name}}, "status": {"transitions": 0}}))
+}
+
+/// A claim of the pod `p`.
+fn bound() -> DistributedLock {
+    let mut bound = claim("bound", "k");
+    bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
+    bound
 }
 
 fn applied(lock: &DistributedLock) -> Change<DistributedLock> {
@@ -60,9 +64,7 @@ fn a_grant_counts_before_the_watch_has_it() {
 
 #[test]
 fn a_pod_concerns_the_locks_that_are_bound_to_it_only() {
-    let index = Index::default();
-    let mut bound = claim("bound", "k");
-    bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
+    let (index, bound) = (Index::default(), bound());
     let mut election = claim("election", "e");
     election.spec.claim = None;
     election.spec.election = Some(Default::default());
@@ -70,8 +72,7 @@ fn a_pod_concerns_the_locks_that_are_bound_to_it_only() {
     changed(&index, &applied(&claim("free", "k2")));
     changed(&index, &applied(&election));
     let concerned = |namespace: &str, name: &str| {
-        let pod = json!({"metadata": {"namespace": namespace, "name": name}});
-        index.pod_changed(&serde_json::from_value::<Pod>(pod).unwrap())
+        index.pod_changed(&parsed(json!({"metadata": {"namespace": namespace, "name": name}})))
     };
     assert_eq!(concerned("ns", "p"), vec![LockRef::from_obj(&bound), LockRef::from_obj(&election)]);
     assert_eq!(concerned("ns", "q"), vec![LockRef::from_obj(&election)], "any pod can be a candidate");
@@ -95,9 +96,8 @@ fn a_quorum_concerns_the_locks_that_name_it_or_are_held_on_it() {
     let mut named = claim("named", "k");
     named.spec.quorum_ref = Some(crate::api::QuorumRef { name: "q".into(), namespace: None });
     let mut held = claim("held", "k");
-    held.status = serde_json::from_value(json!({"transitions": 1, "holder": {"identity": "a",
-        "quorum": {"namespace": "ns", "name": "old", "uid": "u"}}}))
-    .unwrap();
+    let quorum_of_hold = json!({"namespace": "ns", "name": "old", "uid": "u"});
+    held.status = parsed(json!({"transitions": 1, "holder": {"identity": "a", "quorum": quorum_of_hold}}));
     for lock in [&named, &held, &claim("default", "k")] {
         changed(&index, &applied(lock));
     }
@@ -127,15 +127,11 @@ fn the_oldest_locks_of_a_namespace_are_known() {
 #[test]
 fn a_heartbeat_of_a_node_concerns_nobody() {
     let index = Index::default();
-    let mut bound = claim("bound", "k");
-    bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
-    changed(&index, &applied(&bound));
-    let node = |ready: &str| -> Node {
-        serde_json::from_value(json!({"metadata": {"name": "n"},
-            "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
-        .unwrap()
+    changed(&index, &applied(&bound()));
+    let node = |ready: &str| {
+        let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
+        Change::Applied(Arc::new(parsed(json!({"metadata": {"name": "n"}, "status": status}))))
     };
-    let node = |ready: &str| Change::Applied(Arc::new(node(ready)));
     index.node_changed(&node("True"));
     assert!(index.node_changed(&node("True")).is_empty());
     assert_eq!(index.node_changed(&node("Unknown")).len(), 1);
@@ -149,7 +145,7 @@ fn a_namespace_concerns_its_locks_by_labels_and_deletion() {
         let namespace = json!({"metadata": {"name": "ns", "labels": labels, "deletionTimestamp": deleted},
             "status": {"conditions": [{"type": "NamespaceContentRemaining", "status": "True", "message": message,
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-        index.namespace_changed(&Change::Applied(Arc::new(serde_json::from_value(namespace).unwrap()))).len()
+        index.namespace_changed(&Change::Applied(Arc::new(parsed(namespace)))).len()
     };
     let deleted = Some("2026-01-01T00:00:00Z");
     assert_eq!(concerned(json!({}), None, ""), 1, "the namespace is new");
@@ -165,12 +161,11 @@ fn a_job_and_its_pods_concern_the_claims_that_name_it() {
     of_job.spec.claim = Some(crate::api::Claim { job_name: Some("j".into()), ..Default::default() });
     changed(&index, &applied(&of_job));
     changed(&index, &applied(&claim("free", "k2")));
-    let pod = |job: &str| -> Pod {
+    let pod = |job: &str| {
         let labels = json!({"batch.kubernetes.io/job-name": job});
-        serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "j-x", "labels": labels}})).unwrap()
+        parsed(json!({"metadata": {"namespace": "ns", "name": "j-x", "labels": labels}}))
     };
-    let job =
-        |name: &str| -> Job { serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": name}})).unwrap() };
+    let job = |name: &str| parsed(json!({"metadata": {"namespace": "ns", "name": name}}));
     let here = vec![LockRef::from_obj(&of_job)];
     assert_eq!((index.pod_changed(&pod("j")), index.job_changed(&job("j"))), (here.clone(), here));
     assert!(index.pod_changed(&pod("other")).is_empty() && index.job_changed(&job("other")).is_empty());
@@ -196,7 +191,7 @@ fn child() {
     let lock = |number: usize, holder: serde_json::Value| {
         let mut lock = claim(&format!("claim-{number:05}"), &format!("orders/{number:05}"));
         lock.metadata.resource_version = Some("1000".to_owned());
-        lock.status = serde_json::from_value(json!({"transitions": 1, "holder": holder})).unwrap();
+        lock.status = parsed(json!({"transitions": 1, "holder": holder}));
         lock
     };
     (0..number).for_each(|number| drop(changed(&index, &applied(&lock(number, json!(null))))));

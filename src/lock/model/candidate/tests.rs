@@ -1,22 +1,27 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::api::test_util::{condition, lock, parsed};
+
+/// The status of a container.
+fn status(name: &str, id: Option<&str>, state: Value) -> Value {
+    let id = id.map(|id| format!("containerd://{id}"));
+    json!({"name": name, "containerID": id, "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state})
+}
+
+fn running() -> Value {
+    json!({"running": {"startedAt": "2026-01-01T00:00:05Z"}})
+}
 
 fn pod(name: &str, created: &str, ready: &str, containers: &[&str]) -> Pod {
-    let specs: Vec<_> = containers.iter().map(|c| json!({"name": c})).collect();
-    let statuses: Vec<_> = containers
-        .iter()
-        .map(|c| {
-            json!({"name": c, "containerID": format!("containerd://{name}-{c}"), "image": "", "imageID": "",
-                "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}})
-        })
-        .collect();
-    serde_json::from_value(json!({
+    let specs: Vec<_> = containers.iter().map(|container| json!({"name": container})).collect();
+    let status = |container: &&str| status(container, Some(&format!("{name}-{container}")), running());
+    let statuses: Vec<_> = containers.iter().map(status).collect();
+    parsed(json!({
         "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created},
         "spec": {"containers": specs},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": statuses}
     }))
-    .unwrap()
 }
 
 #[test]
@@ -35,16 +40,15 @@ fn a_pod_being_deleted_is_no_candidate() {
 
 #[test]
 fn a_pod_that_does_not_run_is_named_with_its_cause() {
-    let with = |status: serde_json::Value| {
-        let mut object = serde_json::to_value(pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"])).unwrap();
-        object["status"] = status;
-        electable(&serde_json::from_value(object).unwrap(), None).unwrap_err().to_string()
+    let with = |status: Value| {
+        let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
+        pod.status = Some(parsed(status));
+        electable(&pod, None).unwrap_err().to_string()
     };
-    let waits = with(json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "", "imageID": "",
-        "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]}));
+    let waiting = |state: Value| json!({"phase": "Pending", "containerStatuses": [status("app", None, state)]});
+    let waits = with(waiting(json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}})));
     assert_eq!(waits, "Pod ns/a-0 does not run: container app waits, ErrImagePull: not found");
-    let created = with(json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "", "imageID": "",
-            "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]}));
+    let created = with(waiting(json!({"waiting": {"reason": "ContainerCreating"}})));
     assert_eq!(created, "Container app of pod ns/a-0 has not started yet");
     let unscheduled = with(json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": "0/3 nodes are available"}]}));
@@ -83,11 +87,10 @@ fn a_candidate_on_a_cordoned_node_comes_last_and_is_still_one() {
         pod.spec.as_mut().unwrap().node_name = Some(node.into());
         Arc::new(pod)
     };
-    let node = |name: &str, cordoned: bool| -> Arc<Node> {
-        let node = json!({"metadata": {"name": name}, "spec": {"unschedulable": cordoned}});
-        Arc::new(serde_json::from_value(node).unwrap())
+    let node = |name: &str, cordoned: bool| {
+        Arc::new(parsed::<Node>(json!({"metadata": {"name": name}, "spec": {"unschedulable": cordoned}})))
     };
-    let election: Election = serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}})).unwrap();
+    let election = parsed(json!({"selector": {"matchLabels": {"app": "a"}}}));
     let nodes = [node("n0", true), node("n1", false)];
     let of = |pods: &[Arc<Pod>]| of_election(&election, pods, &nodes).unwrap().0;
     let both = of(&[on("a-0", "n0"), on("a-1", "n1")]);
@@ -111,10 +114,9 @@ fn a_pod_that_some_controller_marks_as_ended_is_no_candidate() {
 #[test]
 fn an_init_container_holds_when_it_is_asked_for() {
     let mut migrating = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
-    let status = json!({"name": "migrate", "containerID": "containerd://init", "image": "", "imageID": "", "ready": false,
-        "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}});
-    migrating.spec.as_mut().unwrap().init_containers = serde_json::from_value(json!([{"name": "migrate"}])).unwrap();
-    migrating.status.as_mut().unwrap().init_container_statuses = serde_json::from_value(json!([status])).unwrap();
+    let status = status("migrate", Some("init"), running());
+    migrating.spec.as_mut().unwrap().init_containers = parsed(json!([{"name": "migrate"}]));
+    migrating.status.as_mut().unwrap().init_container_statuses = parsed(json!([status]));
     assert_eq!(bound(&migrating, Some("migrate")).unwrap().container_id, "containerd://init");
     assert_eq!(bound(&migrating, None).unwrap().container_id, "containerd://a-0-app");
 }
@@ -122,14 +124,10 @@ fn an_init_container_holds_when_it_is_asked_for() {
 #[test]
 fn the_last_holder_comes_last_for_a_ttl_and_a_change_of_leader() {
     let end = json!({"identity": "a-0", "to": "1970-01-01T00:00:10.400Z", "reason": "Released"});
-    let held = json!({"type": "Held", "status": "False", "reason": "Released", "message": "",
-        "lastTransitionTime": "1970-01-01T00:00:10Z"});
-    let lock = |ttl| -> DistributedLock {
-        let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "l"}, "spec": {"ttl": ttl},
-            "status": {"transitions": 1, "history": [end], "conditions": [held]}});
-        serde_json::from_value(object).unwrap()
-    };
+    let mut held = condition("Held", "False", "Released");
+    held["lastTransitionTime"] = json!("1970-01-01T00:00:10Z");
+    let status = json!({"transitions": 1, "history": [end], "conditions": [held]});
+    let lock = |ttl: &str| lock(json!({"ttl": ttl}), status.clone());
     for (ttl, until) in [("15s", 26_000), ("2s", 21_000)] {
         assert_eq!(last_holder(&lock(ttl), UnixMillis(until - 1)), Some("a-0"));
         assert_eq!(last_holder(&lock(ttl), UnixMillis(until)), None);
@@ -140,10 +138,9 @@ fn the_last_holder_comes_last_for_a_ttl_and_a_change_of_leader() {
 fn a_pod_that_fails_its_check_waits_longer_each_time() {
     let past = |pod: &str, reason: &str| json!({"identity": pod, "reason": reason, "to": "2026-01-01T00:01:00.000Z"});
     let made = |name: &str, created: &str| electable(&pod(name, created, "True", &["app"]), None).unwrap();
-    let of = |history: serde_json::Value, pod: &Candidate| {
-        let lock: DistributedLock = serde_json::from_value(json!({"metadata": {"name": "l"},
-            "spec": {"ttl": "3s", "election": {"selector": {}}}, "status": {"transitions": 0, "history": history}}))
-        .unwrap();
+    let of = |history: Value, pod: &Candidate| {
+        let spec = json!({"ttl": "3s", "election": {"selector": {}}});
+        let lock = lock(spec, json!({"transitions": 0, "history": history}));
         back_off(&lock, pod).map(|(times, at)| (times, at.to_string()))
     };
     let back_off = |history, pod: &str| of(history, &made(pod, "2026-01-01T00:00:00Z"));

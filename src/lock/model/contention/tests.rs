@@ -1,19 +1,10 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::test_util::{claim, condition, parsed};
 
-fn claim(name: &str, created: u8, extra: serde_json::Value) -> DistributedLock {
-    let mut lock = json!({
-        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-        "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
-        "spec": {"key": "k", "claim": {"identity": name}}
-    });
-    for (field, value) in extra.as_object().unwrap() {
-        for (name, value) in value.as_object().unwrap() {
-            lock[field][name] = value.clone();
-        }
-    }
-    serde_json::from_value(lock).unwrap()
+fn with_condition(name: &str, created: u8, condition: serde_json::Value) -> DistributedLock {
+    claim(name, created, json!({"status": {"transitions": 0, "conditions": [condition]}}))
 }
 
 fn waits(name: &str, created: u8) -> DistributedLock {
@@ -60,12 +51,7 @@ fn another_shape_has_a_queue_of_its_own_and_none_is_forgotten() {
 
 #[test]
 fn a_lock_that_nothing_on_its_key_keeps_waiting_is_passed_over() {
-    let refused = claim(
-        "refused",
-        0,
-        json!({"status": {"transitions": 0, "conditions": [{"type": "Accepted",
-        "status": "False", "reason": "TTLTooLong", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
-    );
+    let refused = with_condition("refused", 0, condition("Accepted", "False", "TTLTooLong"));
     let many: Vec<_> = (1..15).map(|number| waits(&format!("w-{number:02}"), number)).collect();
     let all: Vec<_> = many.iter().chain([&refused]).collect();
     let contention = of(&all);
@@ -78,11 +64,8 @@ fn a_lock_that_nothing_on_its_key_keeps_waiting_is_passed_over() {
 
 #[test]
 fn locks_without_a_quorum_keep_their_turns() {
-    let starting = json!({"type": "Accepted", "status": "False", "reason": "QuorumNotReady", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    let starts = |number| {
-        claim(&format!("s-{number:02}"), number, json!({"status": {"transitions": 0, "conditions": [starting]}}))
-    };
+    let starting = || condition("Accepted", "False", "QuorumNotReady");
+    let starts = |number| with_condition(&format!("s-{number:02}"), number, starting());
     let many: Vec<_> = (1..15).map(starts).collect();
     let able = waits("able", 20);
     let contention = of(&many.iter().chain([&able]).collect::<Vec<_>>());
@@ -94,7 +77,7 @@ fn locks_without_a_quorum_keep_their_turns() {
 fn elections_on_a_key_are_known_by_age_while_they_wait_or_hold() {
     let election = |name: &str, created: u8, extra: serde_json::Value| {
         let mut lock = claim(name, created, extra);
-        lock.spec.election = Some(serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}})).unwrap());
+        lock.spec.election = Some(parsed(json!({"selector": {"matchLabels": {"app": "a"}}})));
         lock.spec.claim = None;
         lock
     };
@@ -114,12 +97,8 @@ fn an_earlier_state_of_a_lock_is_forgotten() {
     contention.changed(&shared(&held), Some(&Entry::of(&before)), Some(&Entry::of(&held)));
     assert_eq!(names(&contention.holders("k")), ["a"]);
     assert_eq!(names(contention.before(&waits("b", 2), false)), [""; 0]);
-    let finished = claim(
-        "a",
-        1,
-        json!({"status": {"transitions": 1, "conditions": [{"type": "Finished",
-        "status": "True", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
-    );
+    let conditions = [condition("Finished", "True", "Released")];
+    let finished = claim("a", 1, json!({"status": {"transitions": 1, "conditions": conditions}}));
     contention.changed(&shared(&held), Some(&Entry::of(&held)), Some(&Entry::of(&finished)));
     assert!(contention.holders("k").is_empty());
     assert_eq!(names(&contention.ended("k")), ["a"]);
@@ -129,11 +108,7 @@ fn an_earlier_state_of_a_lock_is_forgotten() {
 
 #[test]
 fn a_lock_that_is_served_with_a_fault_is_accepted() {
-    let with = |status: &str, reason: &str| {
-        let accepted = json!({"type": "Accepted", "status": status, "reason": reason, "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        claim("a", 1, json!({"status": {"transitions": 0, "conditions": [accepted]}}))
-    };
+    let with = |status: &str, reason: &str| with_condition("a", 1, condition("Accepted", status, reason));
     assert!(is_accepted(&with("True", "LabelRefused")) && is_accepted(&with("True", "LeaseTooLong")));
     assert!(is_accepted(&with("False", "KeyShapeConflict")) && !is_accepted(&with("False", "TTLTooLong")));
     let starting = with("False", "QuorumNotReady");

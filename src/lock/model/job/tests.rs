@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::JOB_LOCK_ANNOTATION;
+use crate::api::test_util::{claim, condition, parsed};
 
 /// A Job that holds the lock with token 7. `status` has its true conditions.
 fn job(suspend: bool, template: Option<&str>, stopping: Option<&str>, conditions: &[&str]) -> Job {
@@ -10,13 +11,12 @@ fn job(suspend: bool, template: Option<&str>, stopping: Option<&str>, conditions
         metadata[JOB_STOPPING_ANNOTATION] = json!(token);
     }
     let conditions: Vec<_> = conditions.iter().map(|name| json!({"type": name, "status": "True"})).collect();
-    serde_json::from_value(json!({
+    parsed(json!({
         "metadata": {"name": "j", "uid": "u", "annotations": metadata},
         "spec": {"suspend": suspend, "template": {"metadata": {"annotations": template.map(|token| json!({JOB_TOKEN_ANNOTATION: token}))},
             "spec": {"containers": [], "terminationGracePeriodSeconds": 5}}},
         "status": {"conditions": conditions, "succeeded": 1, "failed": 1}
     }))
-    .unwrap()
 }
 
 fn with(job: Job, extra: Value) -> Job {
@@ -26,7 +26,7 @@ fn with(job: Job, extra: Value) -> Job {
             value[part][name] = field.clone();
         }
     }
-    serde_json::from_value(value).unwrap()
+    parsed(value)
 }
 
 fn state_of(job: &Job, ended: usize) -> JobState {
@@ -120,20 +120,15 @@ fn only_a_resting_job_without_another_controller_is_started() {
 
 #[test]
 fn the_younger_of_two_claims_on_one_job_is_refused() {
-    let claim = |name: &str, created: &str, extra: serde_json::Value| -> Arc<DistributedLock> {
-        let mut object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": name, "namespace": "ns", "creationTimestamp": created},
-            "spec": {"key": name, "claim": {"jobName": "j", "jobUID": "u"}}});
-        object["status"] = extra;
-        Arc::new(serde_json::from_value(object).unwrap())
+    let claim = |name: &str, second: u8, status: Value| {
+        let of_job = json!({"claim": {"jobName": "j", "jobUID": "u"}});
+        Arc::new(claim(name, second, json!({"spec": of_job, "status": status})))
     };
-    let (old, young) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
-    let waiting = json!({"transitions": 0});
+    let (old, young, waiting) = (0, 1, json!({"transitions": 0}));
     let claims = [claim("b", old, waiting.clone()), claim("a", young, waiting)];
     assert_eq!(older_claim(&claims, &claims[1]).unwrap().metadata.name.as_deref(), Some("b"));
     assert_eq!(older_claim(&claims, &claims[0]), None);
-    let finished = json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
-        "message": "", "lastTransitionTime": young}]});
+    let finished = json!({"transitions": 1, "conditions": [condition("Finished", "True", "Released")]});
     let claims = [claim("b", old, finished), claims[1].clone()];
     assert_eq!(older_claim(&claims, &claims[1]), None, "the Job can have another lock after the first one");
 }

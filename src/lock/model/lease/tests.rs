@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::test_util::{self, parsed};
 
 const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 
@@ -10,16 +11,12 @@ fn at(seconds: u64) -> Boottime {
 
 fn lock(status: Value) -> DistributedLock {
     let election = json!({"selector": {"matchLabels": {"app": "a"}}, "lease": {"name": "ctl"}});
-    serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-        "metadata": {"name": "l", "namespace": "ns", "uid": "u"}, "spec": {"ttl": "30s", "election": election},
-        "status": status}))
-    .unwrap()
+    test_util::lock(json!({"ttl": "30s", "election": election}), status)
 }
 
 fn held(token: i64) -> DistributedLock {
-    lock(
-        json!({"transitions": 1, "fencingToken": token, "holder": {"identity": "a-0", "podName": "a-0", "podUID": "u-0"}}),
-    )
+    let holder = json!({"identity": "a-0", "podName": "a-0", "podUID": "u-0"});
+    lock(json!({"transitions": 1, "fencingToken": token, "holder": holder}))
 }
 
 fn free() -> DistributedLock {
@@ -29,7 +26,7 @@ fn free() -> DistributedLock {
 /// A lock after the hold with token 6, which ended at this time.
 fn with_history(mut lock: DistributedLock, to: &str) -> DistributedLock {
     let past = json!({"identity": "a-1", "fencingToken": 6, "to": to, "reason": "HolderGone"});
-    lock.status.as_mut().unwrap().history = vec![serde_json::from_value(past).unwrap()];
+    lock.status.as_mut().unwrap().history = vec![parsed(past)];
     lock
 }
 
@@ -42,12 +39,11 @@ fn waiting(reason: &str) -> DistributedLock {
 }
 
 fn lease(holder: &str, annotations: Value) -> Lease {
-    serde_json::from_value(json!({
+    parsed(json!({
         "metadata": {"name": "ctl", "namespace": "ns", "resourceVersion": "5", "annotations": annotations,
             "labels": {LEASE_LABEL: "true"}},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3,
             "renewTime": "2026-01-01T00:00:59.000000Z", "acquireTime": "2026-01-01T00:00:09.000000Z"}}))
-    .unwrap()
 }
 
 /// A Lease that the operator wrote in the hold with this token.

@@ -1,34 +1,27 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::api::test_util::{self, condition, merged, parsed};
 use crate::time::{Boottime, ClockOffset, UnixMicros};
 
 mod job_verdict;
 
 const NOW: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 
-fn lock(spec: serde_json::Value, deleting: bool) -> DistributedLock {
-    let mut metadata = json!({"name": "l", "namespace": "ns", "uid": "u"});
-    if deleting {
-        metadata["deletionTimestamp"] = json!("2026-01-01T00:00:50Z");
-    }
-    serde_json::from_value(json!({
-        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": metadata, "spec": spec,
-        "status": {"transitions": 1, "acquiredAt": "2026-01-01T00:00:00.000Z", "holder": {"identity": "a"}, "conditions": [
-            {"type": "Held", "status": "True", "reason": "Held", "message": "", "lastTransitionTime": "2026-01-01T00:00:02Z"}]}
-    }))
-    .unwrap()
+fn lock(spec: Value, deleting: bool) -> DistributedLock {
+    let held = merged(condition("Held", "True", "Held"), json!({"lastTransitionTime": "2026-01-01T00:00:02Z"}));
+    let status = json!({"transitions": 1, "acquiredAt": "2026-01-01T00:00:00.000Z", "holder": {"identity": "a"},
+        "conditions": [held]});
+    let mut lock = test_util::lock(spec, status);
+    lock.metadata.deletion_timestamp = deleting.then(|| parsed(json!("2026-01-01T00:00:50Z")));
+    lock
 }
 
-fn free_claim(extra: serde_json::Value) -> serde_json::Value {
-    let mut spec = json!({"key": "k", "claim": {"identity": "a"}});
-    for (name, value) in extra.as_object().unwrap() {
-        spec[name] = value.clone();
-    }
-    spec
+fn free_claim(extra: Value) -> Value {
+    merged(json!({"key": "k", "claim": {"identity": "a"}}), extra)
 }
 
-fn election() -> serde_json::Value {
+fn election() -> Value {
     json!({"election": {"selector": {"matchLabels": {"app": "a"}}}})
 }
 
@@ -56,6 +49,16 @@ fn reason(verdict: &Verdict) -> Option<HeldReason> {
     }
 }
 
+fn released(verdict: Verdict) -> HeldReason {
+    let Verdict::Release(end) = verdict else { panic!("not released: {verdict:?}") };
+    end.reason()
+}
+
+fn run_out(verdict: Verdict) -> HeldReason {
+    let Verdict::LetExpire(end) = verdict else { panic!("it does not run out: {verdict:?}") };
+    end.reason()
+}
+
 #[test]
 fn death_and_release_free_a_lock_and_other_causes_expire_it() {
     use HeldReason::{HolderGone, MaxHoldReached, Released, Suspended};
@@ -64,13 +67,9 @@ fn death_and_release_free_a_lock_and_other_causes_expire_it() {
     let keep = (true, None);
     let free = |reason| (true, Some(reason));
     let runs_out = |reason| (false, Some(reason));
-    let claim = |extra| free_claim(extra);
+    let claim = free_claim;
     let of_pod = |min_hold: &str| json!({"key": "k", "claim": {"podName": "a"}, "minHold": min_hold});
-    let election_with = |field: &str, value: serde_json::Value| {
-        let mut spec = election();
-        spec[field] = value;
-        spec
-    };
+    let election_with = |extra: Value| merged(election(), extra);
     for (why, spec, deleting, liveness, expected) in [
         ("deleting a claim with a free identity is its word", claim(json!({})), true, Unbound, free(Released)),
         ("not before minHold", claim(json!({"minHold": "2m"})), true, Unbound, keep),
@@ -79,7 +78,7 @@ fn death_and_release_free_a_lock_and_other_causes_expire_it() {
         ("a container that finished later", of_pod("30s"), false, Bound(Instance::Terminated), free(HolderGone)),
         (
             "minHold does not bind elections",
-            election_with("minHold", json!("2m")),
+            election_with(json!({"minHold": "2m"})),
             false,
             Bound(Instance::Terminated),
             free(HolderGone),
@@ -87,7 +86,7 @@ fn death_and_release_free_a_lock_and_other_causes_expire_it() {
         ("a leader that works", election(), true, Bound(Instance::Running), runs_out(Released)),
         (
             "known death is quicker than any other end",
-            election_with("suspend", json!(true)),
+            election_with(json!({"suspend": true})),
             true,
             Bound(Instance::Terminated),
             free(HolderGone),
@@ -146,8 +145,7 @@ fn deleting_the_owner_does_not_hasten_an_end() {
     for liveness in [Liveness::Unbound, Liveness::Owned(Instance::Running), Liveness::Owned(Instance::Terminated)] {
         let mut claim = lock(free_claim(json!({"minHold": "2m"})), true);
         ending(&mut claim, "MaxHoldReached");
-        assert_eq!(reason(&judge(&claim, &liveness)), Some(HeldReason::MaxHoldReached));
-        assert!(matches!(judge(&claim, &liveness), Verdict::LetExpire(_)), "{liveness:?}");
+        assert_eq!(run_out(judge(&claim, &liveness)), HeldReason::MaxHoldReached, "{liveness:?}");
     }
 }
 
@@ -169,7 +167,7 @@ fn a_forced_break_ends_what_a_running_owner_keeps() {
     let mut claim = lock(free_claim(json!({})), true);
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "stuck".into());
     let running = Liveness::Owned(Instance::Running);
-    assert!(matches!(judge(&claim, &running), Verdict::Release(end) if end.reason() == HeldReason::Broken));
+    assert_eq!(released(judge(&claim, &running)), HeldReason::Broken);
     claim.annotations_mut().clear();
     claim.spec.suspend = true;
     assert_eq!(reason(&judge(&claim, &running)), Some(HeldReason::Suspended));
@@ -185,12 +183,10 @@ fn a_claim_deleted_with_namespace_or_foreign_owner_runs_out() {
         api_now: NOW,
         held_for: held_for(&claim),
     };
-    assert!(matches!(super::judge(&claim, &evidence), Verdict::LetExpire(end) if end.reason() == HeldReason::Released));
+    assert_eq!(run_out(super::judge(&claim, &evidence)), HeldReason::Released);
     let mut workflow = lock(free_claim(json!({})), true);
     owned(&mut workflow, "argoproj.io/v1alpha1", "Workflow");
-    assert!(
-        matches!(judge(&workflow, &Liveness::Unbound), Verdict::LetExpire(end) if end.reason() == HeldReason::Released)
-    );
+    assert_eq!(run_out(judge(&workflow, &Liveness::Unbound)), HeldReason::Released);
     let mut pods = lock(free_claim(json!({})), true);
     owned(&mut pods, "v1", "Pod");
     assert!(matches!(judge(&pods, &Liveness::Owned(Instance::Terminated)), Verdict::Release(_)));
@@ -204,17 +200,13 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
         claim.annotations_mut().insert(RELEASE_ANNOTATION.into(), token.into());
         claim
     };
-    assert!(
-        matches!(judge(&with_release("7", "0s"), &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Released)
-    );
+    assert_eq!(released(judge(&with_release("7", "0s"), &Liveness::Unbound)), HeldReason::Released);
     assert_eq!(judge(&with_release("6", "0s"), &Liveness::Unbound), Verdict::Keep);
-    assert!(
-        matches!(judge(&with_release("7", "2m"), &Liveness::Unbound), Verdict::Minimum(_)),
-        "the release waits for minHold"
-    );
+    let early = judge(&with_release("7", "2m"), &Liveness::Unbound);
+    assert!(matches!(early, Verdict::Minimum(_)), "the release waits for minHold");
     let mut late = with_release("7", "0s");
     ending(&mut late, "Suspended");
-    assert!(matches!(judge(&late, &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Released));
+    assert_eq!(released(judge(&late, &Liveness::Unbound)), HeldReason::Released);
 }
 
 #[test]
@@ -225,7 +217,7 @@ fn only_a_forced_break_ends_a_claim_before_its_minimum() {
     assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Minimum(_)));
     assert!(judge(&claim, &Liveness::Unbound).is_renewed());
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "now".into());
-    assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Release(end) if end.reason() == HeldReason::Broken));
+    assert_eq!(released(judge(&claim, &Liveness::Unbound)), HeldReason::Broken);
 }
 
 #[test]
@@ -279,9 +271,9 @@ fn min_hold_names_the_end_that_it_delays() {
 
 #[test]
 fn a_lease_without_a_published_validity_ends_its_hold() {
-    let until = |at: &str, lease: serde_json::Value| {
-        let mut lock = lock(json!({"election": {"selector": {"matchLabels": {"app": "a"}}, "lease": lease}}), false);
-        lock.status.as_mut().unwrap().valid_until = serde_json::from_value(json!(at)).unwrap();
+    let until = |at: &str, lease: Value| {
+        let mut lock = lock(merged(election(), json!({"election": {"lease": lease}})), false);
+        lock.status.as_mut().unwrap().valid_until = parsed(json!(at));
         reason(&judge(&lock, &Liveness::Bound(Instance::Running)))
     };
     let lease = json!({"name": "controller"});

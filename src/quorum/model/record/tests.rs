@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::test_util::quorum;
 
 fn process(name: &str) -> Process {
     Process {
@@ -10,13 +11,6 @@ fn process(name: &str) -> Process {
         node_name: Some("node-c".into()),
         node: None,
     }
-}
-
-fn quorum(members: serde_json::Value) -> RedisQuorum {
-    let mut quorum = RedisQuorum::new("main", Default::default());
-    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
-    quorum.status = Some(serde_json::from_value(json!({"members": members})).unwrap());
-    quorum
 }
 
 #[test]
@@ -84,13 +78,14 @@ fn a_message_relies_on_ids_only_while_they_are_unique() {
 
 #[test]
 fn votes_count_for_admitted_processes_only() {
-    let quorum = quorum(json!([
+    let members = json!([
         {"name": "main-0", "state": "Admitted", "runID": "a", "admittedAt": "2026-01-01T00:00:00.000Z"},
         {"name": "main-1", "state": "Fenced", "runID": "b"},
         {"name": "main-2", "state": "Unreachable", "runID": "c", "admittedAt": "2026-01-01T00:00:00.000Z"},
         {"name": "main-3", "state": "Unreachable", "runID": "d"},
         {"name": "main-4", "state": "Pending"},
-    ]));
+    ]);
+    let quorum = quorum(json!({}), json!({"members": members}));
     let admitted = |name| admitted_run_id(&quorum, name).map(|run_id| run_id.to_string());
     assert_eq!(admitted("main-0").as_deref(), Some("a"));
     assert_eq!(admitted("main-2").as_deref(), Some("c"), "silence for the leader ends no admission");

@@ -38,18 +38,18 @@ pub fn quorum_agrees(agreement: &Agreement, plan: &Plan, now: Boottime) -> Condi
 mod tests {
     use std::time::Duration;
 
+    use serde_json::json;
+
     use super::*;
-    use crate::api::RedisQuorum;
     use crate::api::conditions::{CommonReason, Status};
+    use crate::api::test_util::quorum;
     use crate::quorum::model::plan::validate;
     use crate::redis_member::{Claim, OtherClaim, RecordState};
     use crate::redlock::{MemberName, RunId};
 
     fn plan() -> Plan {
-        let spec = r#"{"members": 0, "external": [{"name": "vm", "address": "vm.example:6379"}]}"#;
-        let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
-        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
-        validate(&quorum).unwrap()
+        let external = json!([{"name": "vm", "address": "vm.example:6379"}]);
+        validate(&quorum(json!({"members": 0, "external": external}), json!(null))).unwrap()
     }
 
     fn condition_of(kept: bool, paused: bool, other: Option<(&str, u64)>) -> Condition {

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::sync::broadcast;
 use tokio::time::sleep;
 
 use super::*;
 use crate::api::RedisQuorum;
+use crate::api::test_util::quorum;
 use crate::fence::Users;
 use crate::fence::clock::Rule;
 use crate::quorum::model::auth::Auth;
@@ -30,6 +32,8 @@ mod epochs;
 mod lost;
 #[path = "../../../../tests/support/port.rs"]
 mod port;
+#[path = "../../../../tests/support/shifted_clock.rs"]
+mod shifted_clock;
 mod watches;
 
 /// A timeout that is much longer than every network operation of these tests.
@@ -99,9 +103,8 @@ impl Drop for Member {
 }
 
 fn plan() -> (Plan, Vec<String>) {
-    let spec = r#"{"members": 1, "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}"#;
-    let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
-    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+    let clients = json!([{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]);
+    let quorum = quorum(json!({"members": 1, "clients": clients}), json!(null));
     (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"))
 }
 
@@ -110,6 +113,14 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
     let link = started(member, plan, users, auth);
     until(&link, |state| state.processes.answers()).await;
     link
+}
+
+/// A member that answers, its link, and the parts of the link's target.
+async fn answering() -> (Member, Arc<MemberLink>, (Plan, Vec<String>, Auth)) {
+    let ((plan, users), auth) = (plan(), Auth::random());
+    let member = Member::new(&plan, &auth);
+    let link = linked(&member, &plan, &users, &auth).await;
+    (member, link, (plan, users, auth))
 }
 
 /// A link that has not reached its member yet.
@@ -145,10 +156,7 @@ fn token(number: i64) -> FencingToken {
 
 #[tokio::test]
 async fn a_member_starts_closed_and_votes_only_while_it_is_open() {
-    let (plan, users) = plan();
-    let auth = Auth::random();
-    let member = Member::new(&plan, &auth);
-    let link = linked(&member, &plan, &users, &auth).await;
+    let (_member, link, (plan, users, auth)) = answering().await;
     let process = link.state().processes.last().unwrap().clone();
     assert_eq!(process.users, Users::Closed);
     assert_eq!(vote(&link, &process.run_id, "k").await, None, "fenced");
@@ -174,10 +182,7 @@ async fn a_member_starts_closed_and_votes_only_while_it_is_open() {
 
 #[tokio::test]
 async fn a_restart_is_another_process_and_closed() {
-    let (plan, users) = plan();
-    let auth = Auth::random();
-    let mut member = Member::new(&plan, &auth);
-    let link = linked(&member, &plan, &users, &auth).await;
+    let (mut member, link, (plan, _, auth)) = answering().await;
     let before = link.state().processes.last().unwrap().clone();
     let rules = plan.user_rules(&auth, "main-0");
     let mut admin = link.admin_session(&before.run_id).await.unwrap();
@@ -237,10 +242,7 @@ async fn the_answer_of_a_former_process_is_not_that_of_the_next_pod() {
 /// An earlier session can outlive the pod's object.
 #[tokio::test]
 async fn a_former_session_observes_nothing_for_the_next_pod() {
-    let (plan, users) = plan();
-    let auth = Auth::random();
-    let member = Member::new(&plan, &auth);
-    let link = linked(&member, &plan, &users, &auth).await;
+    let (_member, link, (plan, users, auth)) = answering().await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut session = link.admin_session(&run_id).await.unwrap();
     // The next pod has no process yet.
@@ -252,10 +254,7 @@ async fn a_former_session_observes_nothing_for_the_next_pod() {
 
 #[tokio::test]
 async fn secrets_of_another_member_open_no_connection() {
-    let (plan, users) = plan();
-    let auth = Auth::random();
-    let member = Member::new(&plan, &auth);
-    let link = linked(&member, &plan, &users, &auth).await;
+    let (member, link, (plan, users, _)) = answering().await;
     // A reused pod IP: the target of another member leads to the same process.
     link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.lists.epoch, &users);
     let lost = until(&link, |state| !state.processes.answers()).await;

@@ -8,12 +8,13 @@ use http_body_util::BodyExt;
 use hyper::http::{Method, Request, Response};
 use kube::client::Body;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::super::{Candidacy, QuorumReachability, ReplicaState, Term};
+use crate::runtime::fake_api::failure;
 use crate::time::{Clock, TokioClock, UnixMillis};
 
 pub(super) fn millis(millis: u64) -> Duration {
@@ -57,22 +58,15 @@ impl Server {
     }
 
     fn answer(&self, method: &Method, body: &[u8]) -> (u16, Value) {
-        let refused = |code: u16, reason: &str| {
-            (
-                code,
-                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason,
-                "message": reason, "code": code}),
-            )
-        };
         let mut stored = self.0.lock().unwrap();
         if method == Method::GET {
-            return stored.lease.clone().map_or_else(|| refused(404, "NotFound"), |lease| (200, lease));
+            return stored.lease.clone().map_or_else(|| failure(404, "NotFound", ""), |lease| (200, lease));
         }
         let mut lease: Value = serde_json::from_slice(body).unwrap();
         let current = stored.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
         let expected = (method == Method::PUT).then(|| lease["metadata"]["resourceVersion"].clone());
         if current != expected {
-            return refused(409, "Conflict");
+            return failure(409, "Conflict", "");
         }
         stored.version += 1;
         lease["metadata"]["resourceVersion"] = stored.version.to_string().into();

@@ -12,17 +12,6 @@ fn tokens_rise_at_full_speed_and_after_the_loss_of_all_members() {
 }
 
 #[test]
-fn with_a_slow_clock_and_a_floor_of_the_operators_tokens() {
-    let behind = Histories { clock_behind: 3 * 3_600 * SECOND, levels: false, ..Histories::of(OPERATED) };
-    violated("a floor below the tokens of clients", behind);
-}
-
-#[test]
-fn with_more_grants_than_the_clock_has_microseconds() {
-    violated("two million grants a second", Histories { rate: 2 * SECOND, ..Histories::of(ALONE) });
-}
-
-#[test]
 fn without_an_operator_tokens_rise_while_enough_members_live() {
     let behind =
         Histories { clock_behind: 3 * 3_600 * SECOND, alive: NEEDED, answering: NEEDED, ..Histories::of(ALONE) };
@@ -37,18 +26,6 @@ fn without_an_operator_a_majority_and_a_near_clock_suffice() {
     holds("without an operator, a clock half an hour behind, old snapshots", Histories { snapshots: true, ..behind });
 }
 
-#[test]
-fn without_an_operator_by_a_clock_behind_the_reserve() {
-    let behind = Histories { clock_behind: 3 * 3_600 * SECOND, alive: NEEDED, ..Histories::of(ALONE) };
-    violated("without an operator, too few counters and a clock three hours behind", behind);
-}
-
-#[test]
-fn without_an_operator_by_its_own_clock_alone() {
-    let behind = Histories { clock_behind: 3 * 3_600 * SECOND, alive: NEEDED, ..Histories::of(ALONE) };
-    violated("a client restores by its own clock alone", Histories { reads: false, ..behind });
-}
-
 /// Few grants, so that only a restore makes counters differ.
 fn slow() -> Histories {
     Histories { rate: 10, denies: true, alive: 1, ..Histories::of(OPERATED) }
@@ -60,6 +37,15 @@ fn a_client_with_only_incr_is_denied_no_token_after_a_restore() {
 }
 
 #[test]
-fn without_a_leader_that_levels() {
-    violated("nobody levels", Histories { levels: false, ..slow() });
+fn without_any_one_rule_tokens_fall_over_days() {
+    const HOURS: i64 = 3 * 3_600 * SECOND;
+    let alone = || Histories { clock_behind: HOURS, alive: NEEDED, ..Histories::of(ALONE) };
+    let low_floor = Histories { clock_behind: HOURS, levels: false, ..Histories::of(OPERATED) };
+    each_violated([
+        ("a floor below the tokens of clients", low_floor),
+        ("two million grants a second", Histories { rate: 2 * SECOND, ..Histories::of(ALONE) }),
+        ("without an operator, too few counters and a clock three hours behind", alone()),
+        ("a client restores by its own clock alone", Histories { reads: false, ..alone() }),
+        ("nobody levels", Histories { levels: false, ..slow() }),
+    ]);
 }

@@ -8,6 +8,13 @@ fn hold(token: i64, until: u64) -> Hold {
     Hold::new(token, "pod-a".into(), true, at(until), Duration::from_millis(200))
 }
 
+/// An agent that holds the lock with token 7 until 3 s.
+fn holding() -> Leadership {
+    let mut leadership = Leadership::new();
+    leadership.held(hold(7, 3_000), at(0));
+    leadership
+}
+
 fn leads(leadership: &mut Leadership, now: u64) -> Option<(i64, Boottime)> {
     match leadership.answer(at(now)) {
         Answer::Leads { token, deadline, .. } => Some((token, deadline)),
@@ -30,8 +37,7 @@ fn nothing_is_known_before_the_first_answer() {
 
 #[test]
 fn the_instance_leads_until_the_deadline_and_not_beyond_it() {
-    let mut leadership = Leadership::new();
-    leadership.held(hold(7, 3_000), at(0));
+    let mut leadership = holding();
     assert_eq!(leads(&mut leadership, 2_799), Some((7, at(2_800))));
     assert!(matches!(leadership.answer(at(2_800)), Answer::Unknown { .. }));
     assert_eq!(leadership.leader(at(2_800)), None, "a validity that has passed names no leader");
@@ -55,8 +61,7 @@ fn a_hold_whose_deadline_has_passed_once_does_not_come_back() {
 
 #[test]
 fn a_renewal_extends_the_deadline_and_never_shortens_it() {
-    let mut leadership = Leadership::new();
-    leadership.held(hold(7, 3_000), at(0));
+    let mut leadership = holding();
     leadership.held(hold(7, 5_000), at(1_000));
     leadership.held(hold(7, 4_000), at(1_100));
     assert_eq!(leads(&mut leadership, 1_200), Some((7, at(4_800))));
@@ -64,8 +69,7 @@ fn a_renewal_extends_the_deadline_and_never_shortens_it() {
 
 #[test]
 fn an_instance_gets_no_token_from_before_its_registration() {
-    let mut leadership = Leadership::new();
-    leadership.held(hold(7, 3_000), at(0));
+    let mut leadership = holding();
     assert!(leads(&mut leadership, 1).is_some());
     leadership.register();
     assert_eq!(refusal(&mut leadership, 2), Refusal::HeldBefore { token: 7 });
@@ -115,8 +119,7 @@ fn an_assumed_token_is_refused_if_its_report_comes_late() {
 /// For example, the operator renewed the hold while the agent was frozen.
 #[test]
 fn a_hold_that_has_expired_for_the_application_is_unused() {
-    let mut leadership = Leadership::new();
-    leadership.held(hold(7, 3_000), at(0));
+    let mut leadership = holding();
     assert!(leads(&mut leadership, 1).is_some() && !leadership.is_unused(7, at(1)));
     leadership.held(hold(7, 9_000), at(4_000));
     assert_eq!(leads(&mut leadership, 4_001), None);
@@ -125,8 +128,7 @@ fn a_hold_that_has_expired_for_the_application_is_unused() {
 
 #[test]
 fn a_hold_is_kept_until_the_last_promise_has_passed() {
-    let mut leadership = Leadership::new();
-    leadership.held(hold(7, 3_000), at(0));
+    let mut leadership = holding();
     assert!(!leadership.is_promised(at(0)), "no answer yet");
     assert!(leads(&mut leadership, 10).is_some());
     leadership.register();
@@ -139,8 +141,7 @@ fn a_hold_is_kept_until_the_last_promise_has_passed() {
 
 #[test]
 fn a_hold_that_was_released_does_not_come_back() {
-    let mut leadership = Leadership::new();
-    leadership.held(hold(7, 3_000), at(0));
+    let mut leadership = holding();
     assert!(leads(&mut leadership, 10).is_some());
     assert!(!leadership.release(6, at(20)), "another token");
     assert!(leadership.release(7, at(20)));
@@ -151,8 +152,7 @@ fn a_hold_that_was_released_does_not_come_back() {
 
 #[test]
 fn a_name_is_a_promise_too() {
-    let mut leadership = Leadership::new();
-    leadership.held(hold(7, 3_000), at(0));
+    let mut leadership = holding();
     assert_eq!(leadership.leader(at(1)).as_deref(), Some("pod-a"));
     assert!(leadership.is_promised(at(2_799)));
 }
@@ -175,8 +175,7 @@ fn another_leader_is_named_and_the_instance_does_not_lead() {
 
 #[test]
 fn a_lost_hold_is_lost_at_once() {
-    let mut leadership = Leadership::new();
-    leadership.held(hold(7, 3_000), at(0));
+    let mut leadership = holding();
     assert!(leads(&mut leadership, 1).is_some());
     assert!(leadership.take_changed());
     leadership.not_held("by alice (Broken).");

@@ -17,15 +17,9 @@ fn job(state: JobState, running: bool, doubt: Option<Doubt>) -> Liveness {
     Liveness::Job(evidence(state, running, doubt))
 }
 
-fn claim(extra: serde_json::Value, status: serde_json::Value) -> DistributedLock {
-    let mut object = serde_json::to_value(lock(json!({"key": "k", "claim": {"jobName": "j"}}), false)).unwrap();
-    for (name, value) in extra.as_object().unwrap() {
-        object["spec"][name] = value.clone();
-    }
-    for (name, value) in status.as_object().unwrap() {
-        object["status"][name] = value.clone();
-    }
-    serde_json::from_value(object).unwrap()
+fn claim(extra: Value, status: Value) -> DistributedLock {
+    let lock = lock(json!({"key": "k", "claim": {"jobName": "j"}}), false);
+    parsed(merged(json!(lock), json!({"spec": extra, "status": status})))
 }
 
 fn held() -> DistributedLock {
@@ -49,33 +43,30 @@ fn a_job_keeps_its_lock_while_it_may_have_pods() {
 #[test]
 fn a_finished_job_frees_its_lock_when_all_its_pods_have_ended() {
     let judged = |complete| judge(&held(), &job(JobState::Finished { complete }, false, None));
-    assert!(matches!(judged(true), Verdict::Release(end) if end.reason() == HeldReason::Released));
-    assert!(matches!(judged(false), Verdict::LetExpire(end) if end.reason() == HeldReason::Released));
-    assert!(
-        matches!(judge(&held(), &job(GONE, false, None)), Verdict::LetExpire(end) if end.reason() == HeldReason::HolderGone)
-    );
+    assert_eq!(released(judged(true)), HeldReason::Released);
+    assert_eq!(run_out(judged(false)), HeldReason::Released);
+    assert_eq!(run_out(judge(&held(), &job(GONE, false, None))), HeldReason::HolderGone);
     let in_doubt = job(JobState::Finished { complete: true }, false, Some(Doubt::NodeSilent));
-    assert!(matches!(judge(&held(), &in_doubt), Verdict::LetExpire(end) if end.reason() == HeldReason::HolderGone));
+    assert_eq!(run_out(judge(&held(), &in_doubt)), HeldReason::HolderGone);
+}
+
+fn stopped(verdict: Verdict) -> HeldReason {
+    let Verdict::Stop(end) = verdict else { panic!("not stopped: {verdict:?}") };
+    end.reason()
 }
 
 #[test]
 fn a_job_is_stopped_before_its_hold_runs_out() {
-    let judged = |lock: &DistributedLock, liveness| match judge(lock, &liveness) {
-        Verdict::Stop(end) => end.reason(),
-        verdict => panic!("{verdict:?}"),
-    };
+    let judged = |lock: &DistributedLock, liveness| stopped(judge(lock, &liveness));
     assert_eq!(judged(&held(), job(RUNNING, true, Some(Doubt::NodeSilent))), HeldReason::HolderGone);
     assert_eq!(judged(&held(), job(JobState::SuspendedByOther, true, None)), HeldReason::Released);
     let halted = job(JobState::Stopped, true, None);
     assert_eq!(judged(&held(), halted), HeldReason::HolderGone, "the status write after the suspension is missing");
     // The cause stays the same if the status write after the suspension is missing.
     for state in [RUNNING, JobState::Stopped] {
-        for (spec, reason) in [("maxHold", HeldReason::MaxHoldReached), ("suspend", HeldReason::Suspended)] {
-            let value = if spec == "maxHold" { json!("30s") } else { json!(true) };
-            let mut extra = json!({});
-            extra[spec] = value;
-            assert_eq!(judged(&claim(extra, json!({})), job(state, true, None)), reason);
-        }
+        let with = |extra: Value| judged(&claim(extra, json!({})), job(state, true, None));
+        assert_eq!(with(json!({"maxHold": "30s"})), HeldReason::MaxHoldReached, "{state:?}");
+        assert_eq!(with(json!({"suspend": true})), HeldReason::Suspended, "{state:?}");
         let mut broken = held();
         broken.metadata.annotations = Some([(BREAK_ANNOTATION.to_owned(), "ada: stuck".to_owned())].into());
         assert_eq!(judged(&broken, job(state, true, None)), HeldReason::Broken);
@@ -86,12 +77,8 @@ fn a_job_is_stopped_before_its_hold_runs_out() {
 fn a_stopped_job_keeps_its_lock_for_grace_period_and_ttl() {
     let stopped = |running| job(JobState::Stopped, running, None);
     assert_eq!(judge(&stopping(29), &stopped(true)), Verdict::Keep);
-    assert!(
-        matches!(judge(&stopping(30), &stopped(true)), Verdict::LetExpire(end) if end.reason() == HeldReason::MaxHoldReached)
-    );
-    assert!(
-        matches!(judge(&stopping(1), &stopped(false)), Verdict::LetExpire(end) if end.reason() == HeldReason::MaxHoldReached)
-    );
+    assert_eq!(run_out(judge(&stopping(30), &stopped(true))), HeldReason::MaxHoldReached);
+    assert_eq!(run_out(judge(&stopping(1), &stopped(false))), HeldReason::MaxHoldReached);
     let unconfirmed = Liveness::Job(JobEvidence { is_at_rest: false, ..evidence(JobState::Stopped, false, None) });
     assert_eq!(judge(&stopping(1), &unconfirmed), Verdict::Keep, "the Job controller can still start a pod");
     // The doubt for which the Job was stopped does not delay its end.
@@ -115,29 +102,23 @@ fn a_deleted_job_keeps_its_lock_until_its_pods_end() {
 fn min_hold_and_the_holders_word_mean_the_same_for_a_job() {
     let finished = job(JobState::Finished { complete: true }, false, None);
     assert!(matches!(judge(&claim(json!({"minHold": "2m"}), json!({})), &finished), Verdict::Minimum(_)));
-    let mut released = claim(json!({}), json!({"fencingToken": 7}));
-    released.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
-    assert!(
-        matches!(judge(&released, &job(RUNNING, true, None)), Verdict::Release(end) if end.reason() == HeldReason::Released)
-    );
+    let mut asked = claim(json!({}), json!({"fencingToken": 7}));
+    asked.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
+    assert_eq!(released(judge(&asked, &job(RUNNING, true, None))), HeldReason::Released);
 }
 
 #[test]
 fn min_hold_keeps_the_lock_and_stops_a_job_in_doubt() {
     let minimum = json!({"minHold": "2m"});
     let in_doubt = job(RUNNING, true, Some(Doubt::NodeSilent));
-    assert!(
-        matches!(judge(&claim(minimum.clone(), json!({})), &in_doubt), Verdict::Stop(end) if end.reason() == HeldReason::HolderGone)
-    );
+    assert_eq!(stopped(judge(&claim(minimum.clone(), json!({})), &in_doubt)), HeldReason::HolderGone);
     let stopping =
         json!({"stopping": {"since": "2026-01-01T00:00:20.000Z", "reason": "HolderGone", "message": "doubt"}});
-    let stopped = job(JobState::Stopped, false, Some(Doubt::NodeSilent));
-    assert!(
-        matches!(judge(&claim(minimum, stopping.clone()), &stopped), Verdict::Minimum(_)),
-        "minHold has not passed"
-    );
-    let over = judge(&claim(json!({"minHold": "30s"}), stopping), &stopped);
-    assert!(matches!(over, Verdict::LetExpire(end) if end.reason() == HeldReason::HolderGone));
+    let at_rest = job(JobState::Stopped, false, Some(Doubt::NodeSilent));
+    let early = judge(&claim(minimum, stopping.clone()), &at_rest);
+    assert!(matches!(early, Verdict::Minimum(_)), "minHold has not passed");
+    let over = judge(&claim(json!({"minHold": "30s"}), stopping), &at_rest);
+    assert_eq!(run_out(over), HeldReason::HolderGone);
 }
 
 #[test]

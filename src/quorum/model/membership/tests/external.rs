@@ -1,21 +1,19 @@
 //! External members.
 
 use super::*;
+use crate::api::test_util::quorum;
 
 /// A quorum of external members, admitted under the first epoch.
 fn external(names: &[&str]) -> RedisQuorum {
     let member = |name: &&str| json!({"name": name, "address": format!("{name}.example:6379")});
     let spec = json!({"members": 0, "external": names.iter().map(member).collect::<Vec<_>>()});
-    let mut quorum = RedisQuorum::new("main", serde_json::from_value(spec).unwrap());
-    quorum.metadata.namespace = Some("locks".into());
     let published = |name: &&str| {
         json!({"name": name, "state": "Admitted", "runID": format!("run of {name}"), "admittedAt": "2026-01-01T00:00:00.000Z",
             "epoch": 1, "external": {"address": format!("{name}.example:6379")}})
     };
     let status =
         json!({"membershipEpoch": 1, "voters": names, "members": names.iter().map(published).collect::<Vec<_>>()});
-    quorum.status = Some(serde_json::from_value(status).unwrap());
-    quorum
+    quorum(spec, status)
 }
 
 #[test]
@@ -94,7 +92,6 @@ fn a_name_belongs_to_one_master_until_it_has_left() {
     use crate::quorum::model::invalid::Invalid;
     use crate::quorum::model::plan::{external_members, recorded_members, validate};
     let mut quorum = external(&["a", "b", "c"]);
-    quorum.metadata.uid = Some("uid".into());
     assert!(validate(&quorum).is_ok());
     quorum.spec.external[0].secret_ref = Some(crate::api::SecretRef { name: "other".into() });
     let place = |quorum: &RedisQuorum| external_members(quorum)[0].external.clone().unwrap();

@@ -1,7 +1,5 @@
 //! An external master that loses its data while it runs.
 
-use serde_json::json;
-
 use super::super::external_link::read_record;
 use super::*;
 use crate::quorum::model::effective;
@@ -19,8 +17,7 @@ async fn an_emptied_external_master_is_announced() {
         .spawn()
         .expect("redis-server is installed");
     let spec = json!({"members": 0, "external": [{"name": "vm", "address": address}]});
-    let mut quorum = RedisQuorum::new("main", serde_json::from_value(spec).unwrap());
-    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+    let mut quorum = quorum(spec, json!(null));
     effective::publish(quorum.status.get_or_insert_default(), Duration::from_secs(30));
     let plan = validate(&quorum).unwrap();
     let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };

@@ -1,17 +1,13 @@
 //! A change of the member list, on one member that votes throughout.
 
-use serde_json::json;
-
 use super::*;
 
 const TERM: i64 = 7;
 
 /// The plan of a quorum of one member with this status, and the users that its link reads.
 fn plan_with(status: serde_json::Value) -> (Plan, Vec<String>) {
-    let spec = r#"{"members": 3, "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}"#;
-    let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
-    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
-    quorum.status = Some(serde_json::from_value(status).unwrap());
+    let clients = json!([{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]);
+    let quorum = quorum(json!({"members": 3, "clients": clients}), status);
     (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"))
 }
 

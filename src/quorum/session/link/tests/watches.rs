@@ -1,30 +1,15 @@
 //! Clocks, times to live and scripts, with real processes. The clock of a member is shifted by a preloaded library, which the
 //! C compiler `cc` makes from tests/redis/shifted_clock.c.
 
-use std::sync::OnceLock;
-
 use redis::aio::MultiplexedConnection;
 
+use super::shifted_clock::library;
 use super::*;
 use crate::redlock::{ClockCheck, Command as Asked, MemberFailure};
 
 pub(super) const EPOCH: i64 = 7;
 /// The time to live of an acquisition on three members.
 const TTL: Duration = Duration::from_secs(20);
-
-/// The library, which is built once.
-fn library() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis/shifted_clock.c");
-        let library = std::env::temp_dir().join(format!("redlock-shifted-clock-{}.so", std::process::id()));
-        let mut cc = std::process::Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source);
-        assert!(cc.status().expect("cc is installed").success());
-        library
-    };
-    BUILT.get_or_init(build).clone()
-}
 
 /// Three admitted members whose clocks can be shifted, with a link to each, and one guard.
 struct Quorum {
@@ -36,15 +21,14 @@ struct Quorum {
 
 impl Quorum {
     async fn new() -> Self {
-        let mut quorum = RedisQuorum::new("main", Default::default());
-        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+        let quorum = quorum(json!({}), json!(null));
         let (plan, users, auth) = (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"), Auth::random());
         let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
         let clocks = Arc::new(ClockGuard::new(3, rule));
         let mut of = Self { members: vec![], links: vec![], clocks, admitted: vec![] };
         for index in 0..3 {
             let member = Member::of(&plan, &auth, index, |directory| {
-                vec![("LD_PRELOAD", library()), ("CLOCK_OFFSET_FILE", directory.join("offset"))]
+                vec![("LD_PRELOAD", library().to_owned()), ("CLOCK_OFFSET_FILE", directory.join("offset"))]
             });
             let link = MemberLink::start(shared(of.clocks.clone()), plan.members[index].clone());
             link.place_at(
@@ -223,10 +207,7 @@ pub(super) async fn connect(member: &Member, auth: &Auth) -> redis::RedisResult<
 
 /// An open member, in the state that its leader leaves.
 pub(super) async fn led() -> (Member, Arc<MemberLink>, Auth) {
-    let (plan, users) = plan();
-    let auth = Auth::random();
-    let member = Member::new(&plan, &auth);
-    let link = linked(&member, &plan, &users, &auth).await;
+    let (member, link, (plan, _, auth)) = answering().await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
     let mut admin = link.admin_session(&run_id).await.unwrap();
     admin.raise_epoch(EPOCH).await.unwrap();
