@@ -33,15 +33,11 @@ pub(super) enum PendingReply {
     Raised(PendingRequest),
     Inspect(PendingRequest, Result<i64, MemberError>),
     /// The content of another client's key.
-    ///
-    /// TIME follows.
     Holder(PendingRequest),
     /// PTTL of another client's key, where the user has no permission for a script.
     Remaining(PendingRequest),
     /// A key that is read without a script.
     Read(PendingRequest, Inspection),
-    /// TIME, which completes all plain votes of the batch.
-    Time,
 }
 
 impl PendingReply {
@@ -58,7 +54,7 @@ impl PendingReply {
             | Self::Holder(pending)
             | Self::Remaining(pending)
             | Self::Read(pending, _) => requests.push(pending.request),
-            Self::ScriptLoaded | Self::Identity | Self::Ignored | Self::Time => {}
+            Self::ScriptLoaded | Self::Identity | Self::Ignored => {}
         }
     }
 }

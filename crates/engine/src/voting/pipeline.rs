@@ -62,10 +62,6 @@ pub(super) struct Pipeline {
     /// The identity of the process, if the user has no permission to read its `run_id`.
     alias: RunId,
     pending: VecDeque<PendingReply>,
-    /// Plain votes of the current batch.
-    ///
-    /// They are answered with the batch's time.
-    untimed: Vec<(PendingRequest, Reply)>,
     /// Bytes to be written.
     pub(super) out: Vec<u8>,
     /// Releases that the member has refused for now.
@@ -88,7 +84,6 @@ impl Pipeline {
             must_reload: false,
             alias,
             pending: VecDeque::new(),
-            untimed: Vec::new(),
             out: Vec::new(),
             refused_releases: PendingReleases::default(),
             answered: false,
@@ -133,17 +128,12 @@ impl Pipeline {
             wire::encode(&mut self.out, &release, &self.rights);
             self.pending.push_back(PendingReply::RepeatedRelease(release));
         }
-        let mut is_timed = false;
         for request in requests {
             if let Some(request) = self.defer_release(request, sent, encoded) {
-                is_timed |= self.write_request(request, sent, encoded);
+                self.write_request(request, sent, encoded);
             }
         }
         self.write_releases(sent, encoded);
-        if is_timed && self.rights.allow_info() {
-            resp::command(&mut self.out, &["TIME"]);
-            self.pending.push_back(PendingReply::Time);
-        }
         if self.pending.len() == before {
             self.ping();
         }
@@ -154,8 +144,7 @@ impl Pipeline {
         self.pending.push_back(PendingReply::Ignored);
     }
 
-    /// Returns true if TIME must end the batch.
-    fn write_request(&mut self, request: Request, sent: Boottime, encoded: &mut EncodedRequests) -> bool {
+    fn write_request(&mut self, request: Request, sent: Boottime, encoded: &mut EncodedRequests) {
         let commands = Arc::clone(&request.commands);
         let pending = PendingRequest { sent, replies: Vec::new(), request };
         match &*commands {
@@ -166,7 +155,6 @@ impl Pipeline {
                     wire::plain_acquire(out, key, value.expose(), *ttl, *token);
                 });
                 self.pending.push_back(PendingReply::Set(pending));
-                return true;
             }
             [Command::Announce { .. }] if !self.announces => {
                 self.answer(pending.request, sent, Reply::Failed(MemberError::Fenced).into(), sent);
@@ -192,7 +180,6 @@ impl Pipeline {
                 self.pending.push_back(PendingReply::Script(pending));
             }
         }
-        false
     }
 
     /// Consumes complete replies, and returns the number of bytes that they had.
@@ -251,7 +238,6 @@ impl Pipeline {
                 Ok(reply) => self.finish(pending, reply, received),
                 Err(inspection) => self.pending.push_front(PendingReply::Read(pending, inspection)),
             },
-            PendingReply::Time => self.on_time(wire::time_of(value), received),
         }
     }
 
@@ -316,7 +302,7 @@ impl Pipeline {
     /// Returns the releases and requests without an answer.
     pub(super) fn into_unanswered(mut self) -> (Vec<Command>, Vec<Request>) {
         let mut releases = self.refused_releases.take();
-        let mut requests: Vec<Request> = self.untimed.into_iter().map(|(pending, _)| pending.request).collect();
+        let mut requests = Vec::new();
         self.pending.into_iter().for_each(|reply| reply.into_unanswered(&mut releases, &mut requests));
         (releases, requests)
     }

@@ -70,7 +70,6 @@ proptest! {
                 prop_assert_eq!(&first, &Some(Value::Int(1)), "{:?} is no yes to {:?}", &value, command);
             }
         }
-        let _ = wire::time_of(&value);
     }
 
     #[test]

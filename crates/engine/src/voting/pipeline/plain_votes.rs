@@ -1,10 +1,8 @@
-//! Votes in plain commands: SET, and INCR right behind it.
-//!
-//! TIME at the end of the batch completes them.
+//! Votes in plain commands: SET, and INCR right behind it. Only clients that check no clocks send them.
 
 use super::Pipeline;
 use crate::redlock::{Command, FencingToken, MemberError, Reply};
-use crate::time::{Boottime, UnixMicros};
+use crate::time::Boottime;
 use crate::voting::pending_replies::{PendingReply, PendingRequest, SetOutcome};
 use crate::voting::resp::{self, Value};
 use crate::voting::wire;
@@ -55,11 +53,7 @@ impl Pipeline {
             (SetOutcome::Done, Err(error)) | (SetOutcome::Failed(error), _) => Reply::Failed(error),
             (SetOutcome::Taken, _) => return self.inspect(pending),
         };
-        if self.rights.allow_info() && matches!(reply, Reply::Acquired { .. }) {
-            self.untimed.push((pending, reply));
-        } else {
-            self.finish(pending, reply, received);
-        }
+        self.finish(pending, reply, received);
     }
 
     /// Reads the key of another client.
@@ -74,30 +68,15 @@ impl Pipeline {
         pending.sent = self.clock.boottime();
         let inspect = Command::Inspect { key };
         wire::encode(&mut self.out, &inspect, &self.rights);
-        resp::command(&mut self.out, &["TIME"]);
         self.pending.push_back(PendingReply::Holder(pending));
-        self.pending.push_back(PendingReply::Time);
     }
 
     pub(super) fn on_holder(&mut self, pending: PendingRequest, value: &Value<'_>, received: Boottime) {
         let Some(key) = pending.command().and_then(Command::key).cloned() else { return };
-        match wire::decode(&Command::Inspect { key }, value) {
-            Reply::State(holder) => {
-                self.untimed.push((pending, Reply::Refused { holder, time: None }));
-            }
-            failed => self.finish(pending, failed, received),
-        }
-    }
-
-    /// Ends a batch: its plain votes are answered with this time.
-    pub(super) fn on_time(&mut self, time: Result<UnixMicros, MemberError>, received: Boottime) {
-        for (pending, mut reply) in std::mem::take(&mut self.untimed) {
-            match (&mut reply, &time) {
-                (Reply::Acquired { time, .. } | Reply::Refused { time, .. }, Ok(now)) => *time = Some(*now),
-                (reply, Err(error)) => *reply = Reply::Failed(error.clone()),
-                (reply, Ok(_)) => *reply = Reply::Failed(wire::unexpected()),
-            }
-            self.finish(pending, reply, received);
-        }
+        let reply = match wire::decode(&Command::Inspect { key }, value) {
+            Reply::State(holder) => Reply::Refused { holder, time: None },
+            failed => failed,
+        };
+        self.finish(pending, reply, received);
     }
 }

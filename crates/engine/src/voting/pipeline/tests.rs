@@ -52,23 +52,18 @@ fn replies(answer: &mut Answer) -> Vec<Reply> {
     answered(answer).unwrap().unwrap().replies.to_vec()
 }
 
-const TIME: &str = "*2\r\n$2\r\n12\r\n$2\r\n34\r\n";
-
 #[test]
-fn a_vote_in_plain_commands_counts_with_the_time_behind_it() {
+fn a_vote_in_plain_commands_is_set_and_incr() {
     let mut pipeline = open();
     let (first, mut answer) = request(vec![acquire()]);
     let (second, mut other) = request(vec![acquire()]);
     pipeline.write([first, second], Vec::new(), &mut EncodedRequests::default());
     let written = String::from_utf8(pipeline.out.clone()).unwrap();
-    let order = ["SET", "INCR", "SET", "INCR", "TIME"];
+    let order = ["SET", "INCR", "SET", "INCR"];
     let names: Vec<_> = written.split("\r\n").filter(|text| order.contains(text)).collect();
     assert_eq!(names, order);
     pipeline.read(b"+OK\r\n:7\r\n+OK\r\n:8\r\n").unwrap();
-    assert!(answered(&mut answer).is_none(), "the time has not arrived");
-    pipeline.read(TIME.as_bytes()).unwrap();
-    let time = Some(UnixMicros(12_000_034));
-    let acquired = |number| vec![Reply::Acquired { token: FencingToken::new(number).unwrap(), time }];
+    let acquired = |number| vec![Reply::Acquired { token: FencingToken::new(number).unwrap(), time: None }];
     assert_eq!((replies(&mut answer), replies(&mut other)), (acquired(7), acquired(8)));
     assert!(!pipeline.is_busy());
 }
@@ -78,10 +73,10 @@ fn the_number_behind_a_refused_set_counts_for_nothing() {
     let mut pipeline = open();
     let (asked, mut answer) = request(vec![acquire()]);
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
-    pipeline.read(format!("$-1\r\n:9\r\n{TIME}").as_bytes()).unwrap();
+    pipeline.read(b"$-1\r\n:9\r\n").unwrap();
     assert!(answered(&mut answer).is_none(), "the key is read first");
-    pipeline.read(format!("*3\r\n$6\r\nstring\r\n$1\r\nw\r\n:500\r\n{TIME}").as_bytes()).unwrap();
-    let [Reply::Refused { holder: KeyState::String { remaining, .. }, time: Some(_) }] = &replies(&mut answer)[..]
+    pipeline.read(b"*3\r\n$6\r\nstring\r\n$1\r\nw\r\n:500\r\n").unwrap();
+    let [Reply::Refused { holder: KeyState::String { remaining, .. }, time: None }] = &replies(&mut answer)[..]
     else {
         panic!("not refused");
     };
@@ -106,11 +101,11 @@ fn a_set_without_its_number_is_no_vote() {
     let mut pipeline = open();
     let (asked, mut answer) = request(vec![acquire()]);
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
-    pipeline.read(format!("+OK\r\n-OOM no\r\n{TIME}").as_bytes()).unwrap();
+    pipeline.read(b"+OK\r\n-OOM no\r\n").unwrap();
     assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::OutOfMemory)]);
     let (asked, mut answer) = request(vec![acquire()]);
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
-    pipeline.read(format!("+OK\r\n-NOPERM no\r\n{TIME}").as_bytes()).unwrap();
+    pipeline.read(b"+OK\r\n-NOPERM no\r\n").unwrap();
     assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::TokenRefused)]);
 }
 
@@ -119,7 +114,7 @@ fn no_answer_is_valid_before_the_process_is_identified() {
     let mut pipeline = pipeline(Rights::Full);
     let (asked, mut answer) = request(vec![acquire()]);
     pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
-    let fenced = "-NOPERM no\r\n".repeat(14);
+    let fenced = "-NOPERM no\r\n".repeat(13);
     assert_eq!(pipeline.read(fenced.as_bytes()), Ok(fenced.len()));
     assert_eq!(answered(&mut answer), Some(Err(MemberError::Fenced)));
     assert_eq!(pipeline.link(), Link::Unidentified(MemberError::Fenced));
@@ -210,8 +205,8 @@ fn a_release_keeps_its_place_among_other_requests() {
     }
     pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
     let names: Vec<_> = written(&mut pipeline).into_iter().map(|mut command| command.swap_remove(0)).collect();
-    assert_eq!(names, ["EVALSHA", "SET", "INCR", "EVALSHA", "TIME"]);
-    pipeline.read(format!("*5{}\r\n+OK\r\n:7\r\n:1\r\n{TIME}", "\r\n:1".repeat(5)).as_bytes()).unwrap();
+    assert_eq!(names, ["EVALSHA", "SET", "INCR", "EVALSHA"]);
+    pipeline.read(format!("*5{}\r\n+OK\r\n:7\r\n:1\r\n", "\r\n:1".repeat(5)).as_bytes()).unwrap();
     assert!(answers.iter_mut().all(|answer| !replies(answer).is_empty()));
 }
 

@@ -99,18 +99,6 @@ pub(in crate::voting) fn remaining(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
-/// Decodes the reply to `TIME`.
-pub(in crate::voting) fn time_of(answer: &Value<'_>) -> Result<UnixMicros, MemberError> {
-    match answer {
-        Value::Array(elements) => match elements.as_slice() {
-            [seconds, micros] => time(seconds, micros).ok_or_else(unexpected),
-            _ => Err(unexpected()),
-        },
-        Value::Error(line) => Err(error(line)),
-        _ => Err(unexpected()),
-    }
-}
-
 /// Decodes seconds and microseconds, as text.
 fn time(seconds: &Value<'_>, micros: &Value<'_>) -> Option<UnixMicros> {
     let number = |value: &Value<'_>| str::from_utf8(bytes(value)?).ok()?.parse::<i64>().ok();
