@@ -38,7 +38,7 @@ impl MemberAccess {
     }
 
     /// Starts to renew the hold that the status names, and returns its local state.
-    pub(super) fn adopt(&self, lock: &DistributedLock) -> Option<Hold> {
+    pub(super) fn adopt(&self, lock: &Arc<DistributedLock>) -> Option<Hold> {
         adopt::adopt(&self.context, &self.sessions, &self.holds, lock);
         self.holds.of(lock)
     }

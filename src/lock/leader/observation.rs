@@ -1,5 +1,7 @@
 //! The input of a decision: the state of one lock by the caches and the memory of this term.
 
+use std::sync::Arc;
+
 use kube::ResourceExt;
 
 use super::contender::contender;
@@ -34,7 +36,7 @@ pub(super) fn access(leader: &LeaderContext, lock: &DistributedLock) -> Result<A
 /// The input of a decision about a lock that has this access.
 pub(super) fn observe<'a>(
     leader: &LeaderContext,
-    lock: &'a DistributedLock,
+    lock: &'a Arc<DistributedLock>,
     access: &Result<Access, Refusal>,
 ) -> LockInput<'a> {
     let LeaderContext { context, reachability, members, memory, .. } = leader;
@@ -63,7 +65,7 @@ pub(super) fn observe<'a>(
 }
 
 /// The hold that the status names, located by its own record.
-fn hold_input(leader: &LeaderContext, lock: &DistributedLock, now: Boottime) -> Option<HoldInput> {
+fn hold_input(leader: &LeaderContext, lock: &Arc<DistributedLock>, now: Boottime) -> Option<HoldInput> {
     let LeaderContext { context, reachability, members, memory, .. } = leader;
     let observed = members.holds.observation_times.record(lock, now)?;
     let hold = members.adopt(lock);

@@ -25,7 +25,6 @@ use crate::lock::replica::access::Access;
 use crate::lock::replica::hold_table::Holds;
 use crate::quorum::session::QuorumSession;
 use crate::redlock::{Grant, LockKey, LockValue, Nonce, Votes};
-use crate::runtime::cache::version;
 use crate::runtime::reconciles::Action;
 use crate::time::{Boottime, UnixMillis};
 
@@ -117,7 +116,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
     }
     match published {
         Published::Named(held) => {
-            members.holds.written(&uid, &attempt.nonce, version(&*held));
+            members.holds.written(&uid, &attempt.nonce, &held);
             memory.resume(&uid);
             announce(store, &held, attempt);
             leader.peers.request_reconcile_of_others(&held);

@@ -1,5 +1,6 @@
 //! Pure: a hold on one replica, its change by a renewal, and the time for which it has lasted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
@@ -55,7 +56,7 @@ pub enum RenewalOutcome {
 }
 
 /// The state of a hold on this replica.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Hold {
     /// Identity and settings.
     pub terms: Terms,
@@ -85,8 +86,8 @@ pub struct Hold {
     ///
     /// Before that, other replicas possibly have not adopted the hold.
     pub published: bool,
-    /// A version of the object whose status names the hold. `None` before the API server confirmed the write of the grant.
-    pub(in crate::lock) written: Option<u64>,
+    /// The object that the status write of the hold returned, until the watch reports it.
+    pub(in crate::lock) written: Option<Arc<DistributedLock>>,
     pub(in crate::lock) due: Boottime,
     /// When the next round is due at the latest, according to a check before the round that is under way.
     pub(in crate::lock) check_by: Option<Boottime>,

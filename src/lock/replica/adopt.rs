@@ -89,9 +89,9 @@ struct NotYet;
 /// Adds the hold that the status of `lock` names.
 ///
 /// Only the watch proves that a hold is gone, since `lock` can be older than the watch.
-pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) {
+pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Arc<DistributedLock>) {
     if let Ok(Some(hold)) = hold_of(context, sessions, lock) {
-        holds.adopt(Hold { written: version(lock), ..hold }, false);
+        holds.adopt(Hold { written: Some(lock.clone()), ..hold }, false);
     }
 }
 

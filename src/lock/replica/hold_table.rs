@@ -4,6 +4,7 @@
 //! lead next. A round of this replica has earned each validity in this table (docs/dev/algorithm.md, "Continuity").
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
@@ -15,6 +16,7 @@ use crate::api::DistributedLock;
 use crate::lock::model::hold::{Hold, RenewalOutcome};
 use crate::lock::model::orphans::holder_nonce;
 use crate::redlock::Nonce;
+use crate::runtime::cache;
 use crate::time::Boottime;
 
 /// Renewals due within this time go together, as one pipeline to each member.
@@ -51,7 +53,7 @@ impl Holds {
                 existing.terms.ttl = hold.terms.ttl;
                 existing.terms.renew_interval = hold.terms.renew_interval;
                 existing.published |= hold.published;
-                existing.written = hold.written.or(existing.written);
+                existing.written = hold.written.or(existing.written.take()).filter(|_| !existing.published);
             }
             _ => {
                 table.insert(hold.terms.uid.clone(), hold);
@@ -72,12 +74,13 @@ impl Holds {
         self.observation_times.forget(uid);
     }
 
-    /// Records the version of the object with which the API server confirmed the status write of this hold.
+    /// Records the object with which the API server confirmed the status write of this hold.
     ///
-    /// The watch can report that version much later, for example after an outage of the API server.
-    pub fn written(&self, uid: &str, nonce: &Nonce, version: Option<u64>) {
-        if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.written = version;
+    /// The watch can report it much later, for example after an outage of the API server.
+    pub fn written(&self, uid: &str, nonce: &Nonce, lock: &Arc<DistributedLock>) {
+        let mut table = self.table.lock();
+        if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce && !hold.published) {
+            hold.written = Some(lock.clone());
         }
     }
 
@@ -86,8 +89,8 @@ impl Holds {
     /// A version from before the hold does not end it.
     pub fn forget_ended(&self, uid: &str, version: Option<u64>) {
         let mut table = self.table.lock();
-        let is_newer = |hold: &Hold| hold.written.is_some_and(|written| version > Some(written));
-        if table.get(uid).is_some_and(|hold| hold.published || is_newer(hold)) {
+        let is_newer = |written: &Arc<DistributedLock>| version > cache::version(&**written);
+        if table.get(uid).is_some_and(|hold| hold.published || hold.written.as_ref().is_some_and(is_newer)) {
             table.remove(uid);
         }
     }

@@ -19,6 +19,7 @@ use crate::lock::model::hold::{Hold, RenewalOutcome, Terms};
 use crate::lock::model::orphans;
 use crate::quorum::session::{MOST_IN_BATCH, QuorumSession, RenewalLimit, Sessions};
 use crate::redlock::{Drift, Extend, ExtendRequest, Nonce, Occupant, RunId, ValueSigner, repair_until};
+use crate::runtime::cache::version;
 use crate::runtime::context::Context;
 use crate::runtime::fair_queue::{Class, FairQueue, Slot};
 use crate::runtime::keys;
@@ -205,11 +206,14 @@ impl Renewal {
     ///
     /// Without the object nothing could end the hold properly, so it runs out.
     fn renewable(&self, hold: &Hold) -> Option<Arc<DistributedLock>> {
-        let lock = self.lock_of(hold)?;
-        if !hold.published {
-            // The cached status does not have this grant yet. Without its status write, only the leader renews it.
-            return (hold.is_written() || self.leadership.borrow().is_some()).then_some(lock);
+        let cached = self.lock_of(hold)?;
+        if !hold.is_written() {
+            // No status has this grant yet.
+            return self.leadership.borrow().is_some().then_some(cached);
         }
+        // The watch can report the status with this grant much later.
+        let written = hold.written.clone().filter(|written| version(&**written) > version(&*cached));
+        let lock = written.unwrap_or(cached);
         let named = orphans::holder_nonce(&lock) == Some(hold.terms.nonce);
         (named && holder::verdict(&self.context, &lock, None).is_renewed()).then_some(lock)
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::HeldQuorum;
+use crate::api::{DistributedLockSpec, HeldQuorum};
 use crate::lock::model::end::End;
 use crate::lock::model::hold::Terms;
 use crate::redlock::{Extend, LockKey, Votes};
@@ -33,6 +33,12 @@ fn round(round: Extend) -> RenewalOutcome {
 
 fn silent() -> End {
     End::HeartbeatSilent { silent: Duration::from_secs(9).into() }
+}
+
+fn object(version: &str) -> DistributedLock {
+    let mut lock = DistributedLock::new("lock", DistributedLockSpec::default());
+    lock.metadata.resource_version = Some(version.to_owned());
+    lock
 }
 
 fn nonce(byte: u8) -> Nonce {
@@ -195,7 +201,7 @@ fn a_grant_being_published_survives_a_cache_that_lags() {
 fn a_written_grant_outlives_the_term_until_a_newer_version() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
-    holds.written("uid", &nonce(1), Some(9));
+    holds.written("uid", &nonce(1), &Arc::new(object("9")));
     holds.forget_unwritten();
     holds.forget_ended("uid", Some(8));
     assert!(holds.get("uid", &nonce(1)).is_some(), "the watch reports a version from before the grant");

@@ -83,10 +83,17 @@ async fn only_the_leader_renews_a_grant_without_its_status_write() {
     let mut free = lock("app", NONCE);
     free["status"] = json!({"transitions": 0});
     let renewal = standby(vec![serde_json::from_value(free).unwrap()]);
-    let mut grant = hold("app", "q");
+    let grant = hold("app", "q");
     assert!(renewal.renewable(&grant).is_none());
-    grant.written = Some(7);
-    assert!(renewal.renewable(&grant).is_some(), "the watch has not reported the status yet");
+    let mut named = lock("app", NONCE);
+    named["metadata"]["resourceVersion"] = json!("7");
+    let is_renewed = |written: &Value| {
+        let written = Some(Arc::new(serde_json::from_value(written.clone()).unwrap()));
+        renewal.renewable(&Hold { written, ..grant.clone() }).is_some()
+    };
+    assert!(is_renewed(&named), "the watch has not reported the status yet");
+    named["metadata"]["annotations"] = json!({"redlock-operator.io/break": "ann: dead"});
+    assert!(!is_renewed(&named), "the written object decides");
 }
 
 #[tokio::test]
