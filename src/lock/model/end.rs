@@ -27,7 +27,7 @@ messages! {
     Deleted => HeldReason::Released,
     /// The lock was deleted while its holder works
     DeletedWhileHeld => HeldReason::Released,
-    /// The claim was deleted with its owner, and {doubt}
+    /// The claim was deleted, and its owner possibly still works: {doubt}
     DeletedWithOwner { doubt: Doubt } => HeldReason::Released,
     /// The claim was deleted, and its owner {kind} {name} can have processes that the operator does not know
     UnknownOwner { kind: String, name: String } => HeldReason::Released,

@@ -35,8 +35,6 @@ pub struct PodEvidence<'a> {
     pub departed: Option<&'a Pod>,
     /// Its node has not reported for a while.
     pub node_is_lost: bool,
-    /// The next container of the pod works under the same hold, as in a Job.
-    pub is_continued: bool,
 }
 
 /// Judges the instance `container_id` of a pod. `now` is the API server's time.
@@ -44,9 +42,7 @@ pub fn judge(container_id: Option<&str>, evidence: PodEvidence<'_>, now: UnixMil
     let state = |pod: &Pod| match container_id {
         Some(id) => container_state(pod, id),
         // Before the phase is final, the kubelet can start the next container.
-        None if evidence::has_ended(pod) && (!evidence.is_continued || evidence::is_final(pod)) => {
-            ContainerEvidence::Dead
-        }
+        None if evidence::has_ended(pod) && evidence::is_final(pod) => ContainerEvidence::Dead,
         None => ContainerEvidence::Runs,
     };
     let Some(pod) = evidence.pod else {
@@ -96,7 +92,8 @@ pub fn judge_holder(
 
 /// Judges all containers of a pod that owns a claim, or that belongs to a Job.
 ///
-/// A pod that ended without proof is in doubt. Its status never changes again, so a verdict "running" would never free the lock.
+/// A pod that ended without proof is in doubt. Its status never changes again, so a verdict "running" would never free the lock. A pod between
+/// two containers is in doubt, because the next one possibly works already.
 pub fn judge_pod(evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
     let has_node = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     // A pod that was deleted before it had a node has never run. The API server gives it no node.
@@ -110,6 +107,7 @@ pub fn judge_pod(evidence: PodEvidence<'_>, now: UnixMillis) -> Instance {
         Instance::Running | Instance::Terminated if pod.is_some_and(evidence::has_ended_without_proof) => {
             Instance::Doubt(Doubt::Unreported)
         }
+        Instance::Running if pod.is_some_and(evidence::has_ended) => Instance::Doubt(Doubt::NextContainer),
         judged => judged,
     }
 }
@@ -244,10 +242,12 @@ mod tests {
     #[test]
     fn an_owner_has_ended_with_its_containers_or_without_a_node() {
         assert_eq!(judge_pod(present(&running()), NOW), Instance::Running);
-        assert_eq!(judge_pod(present(&ended("c1")), NOW), Instance::Terminated);
-        let continued = |pod: &Pod| judge_pod(PodEvidence { is_continued: true, ..present(pod) }, NOW);
-        assert_eq!(continued(&final_pod()), Instance::Terminated);
-        assert_eq!(continued(&ended("c1")), Instance::Running, "its next container can follow");
+        assert_eq!(judge_pod(present(&final_pod()), NOW), Instance::Terminated);
+        let next = Instance::Doubt(Doubt::NextContainer);
+        assert_eq!(judge_pod(present(&ended("c1")), NOW), next, "its next container can follow");
+        let between = ended("c1");
+        let lost = PodEvidence { node_is_lost: true, ..present(&between) };
+        assert_eq!(judge_pod(lost, NOW), Instance::Doubt(Doubt::NodeSilent));
         let departed = |pod: &Pod| judge_pod(PodEvidence { departed: Some(pod), ..PodEvidence::default() }, NOW);
         let mut gone = running();
         assert!(matches!(departed(&gone), Instance::Doubt(_)));

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION};
 use crate::lock::model::candidate::{self, Candidate};
-use crate::lock::model::end::End;
+use crate::lock::model::end::{Doubt, End};
 use crate::lock::model::hold::HeldFor;
 use crate::lock::model::instance::{self, Instance, PodEvidence};
 use crate::lock::model::job::{self, JobEvidence, JobPods};
@@ -87,8 +87,7 @@ fn of_pod<T>(
     let pod = pod.filter(|pod| pod.uid().as_ref() == Some(pod_uid));
     let departed = context.pods.departed(pod_uid);
     let node_is_lost = is_lost(context, holder.node_name.as_deref());
-    let evidence =
-        PodEvidence { pod: pod.as_deref(), departed: departed.as_deref(), node_is_lost, ..PodEvidence::default() };
+    let evidence = PodEvidence { pod: pod.as_deref(), departed: departed.as_deref(), node_is_lost };
     Some(judge(holder.container_id.as_deref(), evidence))
 }
 
@@ -113,7 +112,7 @@ fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) ->
     let is_owned =
         |pod: &Pod| pod.namespace().as_deref() == Some(namespace) && owners.iter().any(|owner| belongs_to(pod, owner));
     let uids: Vec<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
-    let pods = pods_of(context, &uids, is_owned, false).into_iter().map(|(_, instance)| instance).collect();
+    let pods = pods_of(context, &uids, is_owned).into_iter().map(|(_, instance)| instance).collect();
     let complete = owners.iter().all(|owner| owner.kind == "Pod");
     Liveness::Owned(all_of(pods, complete))
 }
@@ -124,7 +123,13 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
         pod.namespace().as_deref() == Some(namespace)
             && pod.labels().get(keys::JOB_UID_LABEL).is_some_and(|of| of == uid)
     };
-    let pods = pods_of(context, &[uid], is_of_it, true);
+    let mut pods = pods_of(context, &[uid], is_of_it);
+    for (_, instance) in &mut pods {
+        if *instance == Instance::Doubt(Doubt::NextContainer) {
+            // The next container of the pod works under the same hold.
+            *instance = Instance::Running;
+        }
+    }
     let deleting =
         pods.iter().any(|(pod, instance)| *instance == Instance::Running && pod.metadata.deletion_timestamp.is_some());
     // The token of the hold under which the pod was created.
@@ -133,26 +138,18 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
 }
 
 /// The pods that these UIDs own, present and deleted, and the state of each.
-fn pods_of(
-    context: &Context,
-    owners: &[&str],
-    is_owned: impl Fn(&Pod) -> bool,
-    is_continued: bool,
-) -> Vec<(Arc<Pod>, Instance)> {
+fn pods_of(context: &Context, owners: &[&str], is_owned: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, Instance)> {
     let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
     let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(owner)));
     let present = present.filter(|pod| is_owned(pod)).map(|pod| {
         let node_is_lost = is_lost(context, node(&pod).as_deref());
-        let instance = instance::judge_pod(
-            PodEvidence { pod: Some(&pod), node_is_lost, is_continued, ..PodEvidence::default() },
-            now,
-        );
+        let instance =
+            instance::judge_pod(PodEvidence { pod: Some(&pod), node_is_lost, ..PodEvidence::default() }, now);
         (pod, instance)
     });
     let departed = owners.iter().flat_map(|owner| context.pods.departed_under(&keys::owner(owner)));
     let departed = departed.filter(|pod| is_owned(pod)).map(|pod| {
-        let instance =
-            instance::judge_pod(PodEvidence { departed: Some(&pod), is_continued, ..PodEvidence::default() }, now);
+        let instance = instance::judge_pod(PodEvidence { departed: Some(&pod), ..PodEvidence::default() }, now);
         (pod, instance)
     });
     present.chain(departed).collect()
