@@ -13,6 +13,7 @@ use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
+use crate::lock::model::verdict::Verdict;
 use crate::lock::replica::access::{self, Access};
 use crate::lock::replica::{holder, location};
 use crate::time::Boottime;
@@ -73,8 +74,11 @@ fn hold_input(leader: &LeaderContext, lock: &Arc<DistributedLock>, now: Boottime
     let session = record.as_ref().and_then(|record| location::session(&members.sessions, &record.quorum));
     let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(reachability.began()).cloned());
     let idle = || leader.leases.idle(lock).filter(|_| holder::has_another_candidate(context, lock));
+    let verdict = holder::verdict(context, lock, unhealthy.or_else(idle).as_ref());
     Some(HoldInput {
-        verdict: holder::verdict(context, lock, unhealthy.or_else(idle).as_ref()),
+        can_delete: !matches!(verdict, Verdict::Release(_))
+            || session.as_ref().is_none_or(|session| session.is_reached()),
+        verdict,
         quorum_exists: record.as_ref().is_some_and(|record| location::exists(context, &record.quorum)),
         rejoin_delay: match record {
             Some(_) => session.and_then(|session| session.rejoin_delay()),

@@ -98,6 +98,8 @@ pub struct HoldInput {
     pub record: Option<HoldRecord>,
     /// That quorum object still exists.
     pub quorum_exists: bool,
+    /// This replica can delete the key now, because a majority of the members answers it.
+    pub can_delete: bool,
     /// The present rejoin delay of that quorum. Without a record it is the longest of all quorums.
     pub rejoin_delay: Option<Duration>,
     /// The API server's clock, once an answer had a date. Published validities use this clock.

@@ -79,6 +79,7 @@ proptest! {
             rejoin_delay: None,
             clock,
             observed: ObservedSince { held: now, ending: Some(now) },
+            can_delete: true,
             sealed_until: None,
         });
         let pause = WaitReason { message: HeldMessage::NoClock, retry_after: Some(Duration::from_secs(1)) };

@@ -51,10 +51,7 @@ impl World {
                     self.kill_process(process, length);
                 }
                 1 | 2 => self.cut_off(process),
-                // A replica without an API server continues to renew the holds in its memory. When a Job has finished,
-                // a leader without members releases its hold, and deletes no key. If both faults are permanent, the key
-                // is never free.
-                3 if !self.plan.jobs => self.fault(&Fault::CutApi { process, length }),
+                3 => self.fault(&Fault::CutApi { process, length }),
                 _ => {}
             }
         }

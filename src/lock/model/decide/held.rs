@@ -18,8 +18,15 @@ use crate::time::{Boottime, ClockOffset, UnixMillis};
 /// For a short ttl it is a third of the ttl.
 const HAND_OVER_WHEN_LEFT: Duration = Duration::from_secs(1);
 
+/// The pause before a hold is freed whose key this replica cannot delete.
+const UNREACHED: Duration = Duration::from_millis(500);
+
 pub(super) fn decide(input: &LockInput<'_>, held: &HoldInput) -> Step {
     match &held.verdict {
+        // A replica without an API server would renew the key that stays. Another leader possibly reaches the members.
+        Verdict::Release(_) if !held.can_delete && input.may_hand_over => {
+            rest(Draft::of(input.lock, input.api_now), Some(UNREACHED))
+        }
         Verdict::Release(end) => Step::Advance(Phase::Freed(end.clone())),
         Verdict::LetExpire(end) if input.lock.ending().is_some() => decide_ending(input, held, end),
         Verdict::LetExpire(end) => Step::Advance(Phase::Ending(end.clone())),

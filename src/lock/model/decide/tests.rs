@@ -105,6 +105,7 @@ fn held(verdict: Verdict, hold: Option<Hold>) -> HoldInput {
         hold,
         record: Some(HoldRecord { quorum: quorum(), key: LockKey::new("ns/k"), rejoin_delay: Duration::from_secs(31) }),
         quorum_exists: true,
+        can_delete: true,
         rejoin_delay: Some(Duration::from_secs(31)),
         clock: Some(clock()),
         observed: ObservedSince { held: ago(10), ending: Some(ago(1)) },

@@ -137,6 +137,20 @@ fn a_renewal_of_a_lease_is_needed_at_half_of_the_ttl() {
 }
 
 #[test]
+fn a_leader_without_members_frees_no_lock() {
+    let lock = held_lock(json!({}));
+    let step = |can_delete, may_hand_over| {
+        let mut input = LockInput { may_hand_over, ..held_input(&lock, Verdict::Release(End::Terminated), None) };
+        input.held.as_mut().unwrap().can_delete = can_delete;
+        decide(&input)
+    };
+    let freed = Step::Advance(Phase::Freed(End::Terminated));
+    assert_eq!(step(true, true), freed);
+    assert!(matches!(step(false, true), Step::Rest(Rest { wake: Some(_), .. })));
+    assert_eq!(step(false, false), freed, "no other replica can lead");
+}
+
+#[test]
 fn a_hold_that_cannot_be_renewed_is_handed_over_while_possible() {
     let lock = held_lock(json!({}));
     let step = |hold: &Hold, may_hand_over: bool| {
