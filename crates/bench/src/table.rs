@@ -76,13 +76,19 @@ impl Table {
         let (Some(begin), Some(end)) = (text.find(BEGIN), text.find(END)) else {
             return Err(io::Error::other("docs/performance.md has no section for the last run"));
         };
-        let cells: String = self.cells.iter().map(|cell| format!("- {cell}\n")).collect();
+        let published = self.cells.iter().filter(|cell| is_published(cell));
+        let cells: String = published.map(|cell| format!("- {cell}\n")).collect();
         let section = format!(
-            "{BEGIN}\n{machine}\n\n{}\n{} passed, {} failed. The cells, medians of the rounds:\n\n{cells}",
+            "{BEGIN}\n{machine}\n\n{}\n{} passed, {} failed. Cells of this client, medians of the rounds:\n\n{cells}",
             self.tables(),
             self.passed,
             self.failed
         );
         fs::write(page, format!("{}{section}{}", &text[..begin], &text[end..]))
     }
+}
+
+/// Whether the page has a cell: one of this client without frozen members, or the contenders.
+fn is_published(cell: &str) -> bool {
+    cell.contains(", this client:") && !cell.contains("frozen") || cell.starts_with("8 contenders, 5 ms")
 }
