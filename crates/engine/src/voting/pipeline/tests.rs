@@ -76,8 +76,7 @@ fn the_number_behind_a_refused_set_counts_for_nothing() {
     pipeline.read(b"$-1\r\n:9\r\n").unwrap();
     assert!(answered(&mut answer).is_none(), "the key is read first");
     pipeline.read(b"*3\r\n$6\r\nstring\r\n$1\r\nw\r\n:500\r\n").unwrap();
-    let [Reply::Refused { holder: KeyState::String { remaining, .. }, time: None }] = &replies(&mut answer)[..]
-    else {
+    let [Reply::Refused { holder: KeyState::String { remaining, .. }, time: None }] = &replies(&mut answer)[..] else {
         panic!("not refused");
     };
     assert_eq!(*remaining, Some(Duration::from_millis(500)));
