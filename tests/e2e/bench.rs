@@ -1,6 +1,6 @@
 //! The environment of one test: a namespace of its own, and functions for objects there.
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{ops::Deref, process::Output, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::Namespace};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, text_of},
     figures::Figures,
     record::{Recorder, Watchable},
     votes::{Tally, VoteMonitor},
@@ -47,9 +47,13 @@ impl Bench {
     pub(crate) async fn open(test: &str, cluster: Arc<Cluster>, figures: Arc<Figures>) -> anyhow::Result<Self> {
         let short: String = test.replace('_', "-").chars().take(40).collect();
         let namespace = format!("e2e-{}-{:04x}", short.trim_end_matches('-'), rand::random::<u16>());
-        let bench = Self(Arc::new(Inner { cluster, figures, namespace, votes: OnceCell::new() }));
-        bench.make_namespace(&bench.namespace, &[]).await?;
-        Ok(bench)
+        let object = json!({"metadata": {"name": namespace, "labels": {
+            "app.kubernetes.io/part-of": "redlock-e2e",
+            "pod-security.kubernetes.io/enforce": "restricted",
+        }}});
+        let namespaces = Api::<Namespace>::all(cluster.client.clone());
+        namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(Self(Arc::new(Inner { cluster, figures, namespace, votes: OnceCell::new() })))
     }
 
     /// Runs a test with a second namespace, and deletes that namespace afterwards, even if the test fails.
@@ -62,19 +66,6 @@ impl Bench {
         let result = what(&other).await;
         let closed = other.close().await;
         result.and(closed)
-    }
-
-    async fn make_namespace(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<()> {
-        let mut object = json!({"metadata": {"name": name, "labels": {
-            "app.kubernetes.io/part-of": "redlock-e2e",
-            "pod-security.kubernetes.io/enforce": "restricted",
-        }}});
-        for (label, value) in labels {
-            object["metadata"]["labels"][*label] = json!(value);
-        }
-        let namespaces = Api::<Namespace>::all(self.cluster.client.clone());
-        namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-        Ok(())
     }
 
     /// Deletes the namespace and waits until it is gone.
@@ -145,8 +136,39 @@ impl Bench {
     ///
     /// It must succeed.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let all: Vec<&str> = ["-n", &self.namespace].into_iter().chain(arguments.iter().copied()).collect();
-        self.cluster.kubectl(&all).await
+        self.cluster.kubectl(&[&["-n", &self.namespace], arguments].concat()).await
+    }
+
+    /// Runs kubectl in the test's namespace and returns its output, whether or not it succeeded.
+    pub(crate) async fn kubectl_output(&self, arguments: &[&str], input: &str) -> anyhow::Result<Output> {
+        self.cluster.kubectl_output(&[&["-n", &self.namespace], arguments].concat(), input).await
+    }
+
+    /// Runs kubectl in the test's namespace, which must fail, and returns its error.
+    pub(crate) async fn kubectl_fails(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        let output = self.kubectl_output(arguments, input).await?;
+        ensure!(!output.status.success(), "kubectl {} succeeded: {input}", arguments.join(" "));
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Checks that kubectl fails in the test's namespace, with this text in its error.
+    pub(crate) async fn refuses(&self, arguments: &[&str], input: &str, text: &str) -> anyhow::Result<()> {
+        let error = self.kubectl_fails(arguments, input).await?;
+        ensure!(error.contains(text), "no {text:?} in the error of kubectl {}: {error}", arguments.join(" "));
+        Ok(())
+    }
+
+    /// The name of the test's user.
+    pub(crate) async fn user(&self) -> anyhow::Result<String> {
+        let name = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
+        Ok(self.cluster.kubectl(&name).await?.trim().to_owned())
+    }
+
+    /// Creates a service account with this ClusterRole in the test's namespace.
+    pub(crate) async fn create_account(&self, name: &str, role: &str) -> anyhow::Result<()> {
+        self.kubectl(&["create", "serviceaccount", name]).await?;
+        let (role, account) = (format!("--clusterrole={role}"), format!("--serviceaccount={}:{name}", self.namespace));
+        self.kubectl(&["create", "rolebinding", name, &role, &account]).await.map(drop)
     }
 
     /// Merges a patch into an object in the test's namespace.
@@ -156,8 +178,7 @@ impl Bench {
 
     /// Ends a hold by the annotation `break` or `break-force`.
     pub(crate) async fn break_lock(&self, lock: &str, how: &str, why: &str) -> anyhow::Result<()> {
-        let me = self.cluster.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
-        let annotations = json!({format!("redlock-operator.io/{how}"): format!("{}: {why}", me.trim())});
+        let annotations = json!({format!("redlock-operator.io/{how}"): format!("{}: {why}", self.user().await?)});
         self.patch("dlock", lock, &json!({"metadata": {"annotations": annotations}}).to_string()).await
     }
 
@@ -165,20 +186,14 @@ impl Bench {
     ///
     /// Returns the message.
     pub(crate) async fn patch_refused(&self, kind: &str, name: &str, patch: &str) -> anyhow::Result<String> {
-        let arguments = ["-n", &self.namespace, "patch", kind, name, "--type=merge", "--patch", patch];
-        let output = self.cluster.kubectl_output(&arguments, "").await?;
-        ensure!(!output.status.success(), "kubectl patch {kind} {name} accepted this: {patch}");
-        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+        self.kubectl_fails(&["patch", kind, name, "--type=merge", "--patch", patch], "").await
     }
 
     /// Applies a manifest that must be refused.
     ///
     /// Returns the message.
     pub(crate) async fn refused(&self, manifest: &str) -> anyhow::Result<String> {
-        let output = self.cluster.kubectl_output(&["-n", &self.namespace, "apply", "-f", "-"], manifest).await?;
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(!output.status.success(), "kubectl apply accepted this:\n{manifest}");
-        Ok(message)
+        self.kubectl_fails(&["apply", "-f", "-"], manifest).await
     }
 
     /// The current time for measurements.
@@ -193,35 +208,20 @@ impl Bench {
 
     /// Diagnostic output for a failed test.
     pub(crate) async fn dump(&self) -> String {
-        let ns = ["-n", self.namespace.as_str()];
-        let operator = ["-n", self.cluster.operator_namespace.as_str()];
-        let parts: [(&str, Vec<&str>); 6] = [
-            ("quorums and locks", [&ns[..], &["get", "rq,dlock", "-o", "yaml"]].concat()),
-            (
-                "objects",
-                [&ns[..], &["get", "pods,deployments,statefulsets,services,endpointslices,pdb", "-o", "wide"]].concat(),
-            ),
-            ("events", [&ns[..], &["get", "events", "--sort-by=.lastTimestamp"]].concat()),
-            ("the operator", [&operator[..], &["get", "pods,leases,rq", "-o", "wide"]].concat()),
-            ("its leader", [&operator[..], &["get", "leases", "-o", "yaml"]].concat()),
-            (
-                "its log",
-                [
-                    &operator[..],
-                    &["logs", "--selector=app.kubernetes.io/name=redlock-operator", "--prefix", "--tail=120"],
-                ]
-                .concat(),
-            ),
+        let (own, operator) = (self.namespace.as_str(), self.cluster.operator_namespace.as_str());
+        let parts = [
+            ("quorums and locks", own, "get rq,dlock -o yaml"),
+            ("objects", own, "get pods,deployments,statefulsets,services,endpointslices,pdb -o wide"),
+            ("events", own, "get events --sort-by=.lastTimestamp"),
+            ("the operator", operator, "get pods,leases,rq -o wide"),
+            ("its leader", operator, "get leases -o yaml"),
+            ("its log", operator, "logs --selector=app.kubernetes.io/name=redlock-operator --prefix --tail=120"),
         ];
         let mut text = String::new();
-        for (title, arguments) in parts {
+        for (title, namespace, command) in parts {
+            let arguments: Vec<&str> = ["-n", namespace].into_iter().chain(command.split(' ')).collect();
             let output = self.cluster.kubectl_output(&arguments, "").await;
-            let output = output.map_or_else(
-                |error| format!("{error:#}\n"),
-                |output| {
-                    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-                },
-            );
+            let output = output.map_or_else(|error| format!("{error:#}\n"), |output| text_of(&output));
             text += &format!("--- {title} (kubectl {})\n{output}", arguments.join(" "));
         }
         text

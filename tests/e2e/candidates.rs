@@ -25,10 +25,11 @@ use crate::{
     faults::{API_SERVER_PORT, MEMBER_PORT},
     locks::{Lock, leader},
     operators, pods, poll,
-    programs::{LEASE, Program, TTL, Term, allow_leases, check_order},
+    programs::{Program, Term, allow_leases, check_order},
     rng::Rng,
-    runner::given_time,
-    suite_lock::support::{HTTPD, container_of, election, with, worker},
+    runner::{given_seed, given_time},
+    suite_gate::controllers::gated,
+    suite_lock::support::{HTTPD, container_of, liveness, with, worker},
 };
 
 /// A request of a test during faults.
@@ -116,11 +117,7 @@ impl Place {
         allow_leases(bench).await?;
         bench.create::<StatefulSet>(controllers(bench, nodes)).await?;
         bench.kubectl(&["rollout", "status", "statefulset/app", "--timeout=120s"]).await?;
-        let election = election("app", "app", TTL);
-        let selector = election["spec"]["election"]["selector"].clone();
-        let liveness = json!({"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1});
-        let spec = json!({"election": {"selector": selector, "lease": {"name": LEASE}}, "liveness": liveness});
-        let lock = Lock::create(bench, with(with(election, spec), quorum)).await?;
+        let lock = Lock::create(bench, with(with(gated(), liveness()), quorum)).await?;
         let candidate = |number| Candidate {
             bench: bench.clone(),
             pod: format!("app-{number}"),
@@ -270,9 +267,8 @@ async fn cut_operator(place: &Place, port: u16, lasts: Duration) -> anyhow::Resu
 ///
 /// After each fault a program must lead again.
 pub(crate) async fn suffer(places: &[Place]) -> anyhow::Result<()> {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u16>()));
-    let (mut rng, length) = (Rng::new(seed), given_time());
+    let (seed, length) = (given_seed(), given_time());
+    let mut rng = Rng::new(seed);
     println!("seed {seed}, {} s", length.as_secs());
     let candidates: Vec<_> = places.iter().flat_map(|place| place.candidates.clone()).collect();
     let mut supervisors = JoinSet::new();

@@ -7,7 +7,8 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use kube::{Client, Config, config::Kubeconfig};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Config, Resource, config::Kubeconfig};
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
 use crate::faults::Faults;
@@ -38,6 +39,11 @@ pub(crate) struct Cluster {
 /// The checkout with the local cluster: that of `cargo test`, or the one that built this program.
 pub(crate) fn checkout() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
+/// The output of a command with its errors.
+pub(crate) fn text_of(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 fn env(name: &str, default: &str) -> String {
@@ -85,10 +91,27 @@ impl Cluster {
         })
     }
 
-    /// Runs helm and returns its output, whether or not it succeeded.
-    pub(crate) async fn helm(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+    /// Objects of a kind in the operator's namespace.
+    pub(crate) fn operator_api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.operator_namespace)
+    }
+
+    /// Runs helm in a namespace, and returns whether it succeeded, and its output.
+    pub(crate) async fn try_helm(&self, namespace: &str, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
         let local = self.root.join(".local/bin/helm");
-        self.run(if local.exists() { &local } else { Path::new("helm") }, arguments, "").await
+        let program: &Path = if local.exists() { &local } else { Path::new("helm") };
+        let output = self.run(program, &[arguments, &["--namespace", namespace]].concat(), "").await?;
+        Ok((output.status.success(), text_of(&output)))
+    }
+
+    /// Runs helm in a namespace, which must succeed, and returns its output.
+    pub(crate) async fn helm(&self, namespace: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let (is_done, text) = self.try_helm(namespace, arguments).await?;
+        ensure!(is_done, "helm {arguments:?}: {text}");
+        Ok(text)
     }
 
     /// Installs or upgrades the operator.
@@ -117,7 +140,7 @@ impl Cluster {
         let tools = self.root.join(".local/bin");
         let script = format!("export PATH={}:$PATH; set -euo pipefail\n{script}", tools.display());
         let output = self.run(Path::new("bash"), &["-c", &script], "").await?;
-        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let text = text_of(&output);
         ensure!(output.status.success(), "{text}");
         Ok(text)
     }
@@ -192,6 +215,13 @@ impl Cluster {
         let output = self.run(Path::new("env"), &[&set, &path, "bash", "-c", script], "").await;
         std::fs::remove_file(config)?;
         output
+    }
+
+    /// Applies a manifest.
+    pub(crate) async fn apply(&self, manifest: &str) -> anyhow::Result<()> {
+        let output = self.kubectl_output(&["apply", "-f", "-"], manifest).await?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
     }
 
     /// Runs kubectl, which must succeed, and returns its output.

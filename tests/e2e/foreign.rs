@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
 
 use crate::{
     bench::Bench,
     locks::SOON,
-    pods::{container_security, is_ready, pod_security},
+    pods::is_ready,
     poll,
     quorums::Quorum,
+    suite_lock::support::{IDLE, create, worker},
 };
 
 /// A pod with a pulled image is running within this time.
@@ -112,7 +113,7 @@ impl Client {
     ///
     /// A client is ready when every member has answered under its name.
     pub(crate) async fn start(quorum: &Quorum) -> anyhow::Result<Self> {
-        start(quorum, "outside", OUTSIDE, "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done").await?;
+        Monitor::of(quorum, "outside", OUTSIDE, IDLE).await?;
         let client = Self { bench: quorum.bench.clone() };
         client.shell(&ALL_ANSWER.replace("LIMIT", &NAMES_LIMIT.as_secs().to_string())).await?;
         Ok(client)
@@ -152,6 +153,22 @@ pub(crate) struct Line {
 }
 
 impl Monitor {
+    /// A pod with the Secret of this client.
+    async fn of(quorum: &Quorum, name: &str, client: &str, script: &str) -> anyhow::Result<Self> {
+        let bench = &quorum.bench;
+        let secret = format!("{}-client-{client}", quorum.name);
+        let secrets = bench.record::<Secret>(&secret).await?;
+        secrets.until(START_LIMIT, "the client's Secret exists", |version| !version.gone).await?;
+        let mut pod = worker(bench, name, "client", script);
+        pod["spec"]["volumes"] = json!([{"name": "client", "secret": {"secretName": secret}}]);
+        pod["spec"]["containers"][0]["volumeMounts"] =
+            json!([{"name": "client", "mountPath": "/client", "readOnly": true}]);
+        let pods = create(bench, pod).await?;
+        let ready = pods.until(START_LIMIT, "the pod is ready", |version| is_ready(&version.object)).await?;
+        ensure!(!ready.gone, "pod {name} was deleted");
+        Ok(Self { bench: bench.clone(), name: name.to_owned() })
+    }
+
     /// Prints the reply to this shell command ten times a second.
     ///
     /// The command can use the number `n` of the attempt, and a function `redis MEMBER COMMAND...`.
@@ -164,8 +181,7 @@ impl Monitor {
     ///
     /// It can call a function `redis MEMBER COMMAND...`.
     pub(crate) async fn run(quorum: &Quorum, name: &str, script: &str) -> anyhow::Result<Self> {
-        start(quorum, name, OUTSIDE, &format!("{REDIS}; {script}")).await?;
-        Ok(Self { bench: quorum.bench.clone(), name: name.into() })
+        Self::of(quorum, name, OUTSIDE, &format!("{REDIS}; {script}")).await
     }
 
     /// A Redlock client that reads the list of members once at its start, and keeps it.
@@ -174,9 +190,7 @@ impl Monitor {
     /// the number of votes and of refusals, and `over` before the release.
     pub(crate) async fn with_old_list(quorum: &Quorum, name: &str, key: &str) -> anyhow::Result<Self> {
         let ttl = OLD_LIST_TTL.as_millis();
-        let script = format!("key={key}; ttl={ttl}; {OLD_LIST}");
-        start(quorum, name, OUTSIDE, &script).await?;
-        Ok(Self { bench: quorum.bench.clone(), name: name.into() })
+        Self::of(quorum, name, OUTSIDE, &format!("key={key}; ttl={ttl}; {OLD_LIST}")).await
     }
 
     /// A read-only client, named `client` like its pod.
@@ -184,9 +198,7 @@ impl Monitor {
     /// Ten times a second it reads its Secret, and reads `key` on all members in it. It prints `seen` if a majority of
     /// each list has a value and a time to live. Otherwise it prints `gap` and the replies.
     pub(crate) async fn of_reader(quorum: &Quorum, client: &str, key: &str) -> anyhow::Result<Self> {
-        let script = format!("key={key}; {READER}");
-        start(quorum, client, client, &script).await?;
-        Ok(Self { bench: quorum.bench.clone(), name: client.into() })
+        Self::of(quorum, client, client, &format!("key={key}; {READER}")).await
     }
 
     /// All lines up to now.
@@ -251,36 +263,4 @@ impl KeyMonitor {
     fn living(line: &Line) -> usize {
         line.text.split(' ').filter(|left| left.parse::<i64>().is_ok_and(|left| left > 0)).count()
     }
-}
-
-async fn start(quorum: &Quorum, name: &str, client: &str, script: &str) -> anyhow::Result<()> {
-    let bench = &quorum.bench;
-    let secret = format!("{}-client-{client}", quorum.name);
-    let secrets = bench.record::<Secret>(&secret).await?;
-    secrets.until(START_LIMIT, "the client's Secret exists", |version| !version.gone).await?;
-    let pods = bench.record::<Pod>(name).await?;
-    bench.create::<Pod>(pod(name, &secret, &bench.cluster.member_image, script)).await?;
-    let ready = pods.until(START_LIMIT, "the pod is ready", |version| is_ready(&version.object)).await?;
-    ensure!(!ready.gone, "pod {name} was deleted");
-    Ok(())
-}
-
-fn pod(name: &str, secret: &str, image: &str, script: &str) -> Value {
-    json!({
-        "metadata": {"name": name},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": false,
-            "securityContext": pod_security(),
-            "volumes": [{"name": "client", "secret": {"secretName": secret}}],
-            "containers": [{
-                "name": "client",
-                "image": image,
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", script],
-                "volumeMounts": [{"name": "client", "mountPath": "/client", "readOnly": true}],
-                "securityContext": container_security(),
-            }],
-        },
-    })
 }

@@ -1,10 +1,14 @@
 //! Checks of a lock's recorded versions.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use redlock_operator::api::{DistributedLock, DistributedLockStatus, LockHolder};
 
 use crate::{
-    locks::{is_held, status},
+    locks::{Lock, is_held, status},
     record::Version,
 };
 
@@ -42,12 +46,21 @@ pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> an
     Ok(renewals)
 }
 
+/// Checks [`check_held_throughout`] of each lock.
+pub(crate) fn check_all_held(locks: &[Lock]) -> anyhow::Result<()> {
+    for lock in locks {
+        check_held_throughout(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
+    }
+    Ok(())
+}
+
 /// Checks that one holder held the lock with one token from its first hold on.
 ///
 /// The published validity can have expired while no publication was possible. The keys must not have expired.
 pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow::Result<()> {
     let held = versions.iter().skip_while(|version| !is_held(&version.object));
-    let observed: Vec<_> = held.map(|version| (is_held(&version.object), status(&version.object))).collect();
+    let observed: Vec<_> =
+        held.map(|version| (is_held(&version.object) && !version.gone, status(&version.object))).collect();
     let first = observed.first().map(|(_, status)| status.clone()).context("it was never held")?;
     // A newer version of the operator adds fields to the record of a hold.
     let hold = |status: &DistributedLockStatus| {
@@ -58,6 +71,24 @@ pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow:
         let same = held && hold(&now) == hold(&first);
         ensure!(same, "it changed hands or was lost: {first:?}, then {now:?}");
     }
+    Ok(())
+}
+
+/// Checks that at most one pod had a leader label at any time, and that one has it now.
+///
+/// `versions` are those of all pods with the label, in the order of the API server's changes.
+pub(crate) fn check_one_label(versions: &[Version<Pod>]) -> anyhow::Result<()> {
+    let mut labelled = BTreeSet::new();
+    for version in versions {
+        let name = version.object.name_any();
+        if version.gone {
+            labelled.remove(&name);
+        } else {
+            labelled.insert(name);
+        }
+        ensure!(labelled.len() < 2, "these pods had the leader label at the same time: {labelled:?}");
+    }
+    ensure!(labelled.len() == 1, "{} pods have the leader label", labelled.len());
     Ok(())
 }
 

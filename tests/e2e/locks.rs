@@ -1,13 +1,16 @@
 //! Locks of tests, and their statuses.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::{Api, ResourceExt as _, api::PostParams};
 use redlock_operator::api::{
     DistributedLock, DistributedLockStatus,
     conditions::{find_condition, is_true},
 };
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
     bench::Bench,
@@ -29,6 +32,82 @@ pub(crate) fn claim(name: &str, key: &str, quorum: Option<&str>, ttl: Duration) 
         lock["spec"]["quorumRef"] = json!({"name": quorum});
     }
     lock
+}
+
+/// Adds fields to the spec of a manifest.
+pub(crate) fn with(mut manifest: Value, more: Value) -> Value {
+    if let (Some(spec), Value::Object(more)) = (manifest["spec"].as_object_mut(), more) {
+        spec.extend(more);
+    }
+    manifest
+}
+
+/// Takes this number of locks with keys of their own, which are named `held-0` and so on.
+pub(crate) async fn hold(
+    bench: &Bench,
+    count: usize,
+    quorum: Option<&str>,
+    ttl: Duration,
+) -> anyhow::Result<Vec<Lock>> {
+    let mut locks = Vec::new();
+    for number in 0..count {
+        let name = format!("held-{number}");
+        locks.push(Lock::create(bench, claim(&name, &name, quorum, ttl)).await?);
+    }
+    for lock in &locks {
+        lock.held(SOON).await?;
+    }
+    Ok(locks)
+}
+
+/// Maximum number of concurrent requests to the API server.
+pub(crate) const AT_ONCE: usize = 16;
+
+/// Creates this number of locks with the label `e2e=many`, as fast as the API server permits.
+pub(crate) async fn create_all(
+    locks: &Api<DistributedLock>,
+    count: usize,
+    lock: impl Fn(usize) -> Value,
+) -> anyhow::Result<()> {
+    futures::stream::iter(0..count)
+        .map(|number| {
+            let mut lock = lock(number);
+            lock["metadata"]["labels"] = json!({"e2e": "many"});
+            async move { anyhow::Ok(locks.create(&PostParams::default(), &serde_json::from_value(lock)?).await?) }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_for_each(|_| std::future::ready(Ok(())))
+        .await
+}
+
+/// Deletes the locks with these names, as fast as the API server permits.
+pub(crate) async fn delete_all(bench: &Bench, names: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let deletion = |name: String| async move { bench.delete::<DistributedLock>(&name).await };
+    futures::stream::iter(names).map(deletion).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Watches the locks of [`create_all`] in a namespace.
+pub(crate) async fn watch_all(bench: &Bench) -> anyhow::Result<Recorder<DistributedLock>> {
+    Recorder::labelled(bench.api(), "e2e=many").await
+}
+
+/// Waits until the condition was true of each of this number of locks.
+pub(crate) async fn until_all(
+    recorder: &Recorder<DistributedLock>,
+    count: usize,
+    within: Duration,
+    what: &str,
+    is_so: impl Fn(&Version<DistributedLock>) -> bool,
+) -> anyhow::Result<()> {
+    let (mut next, mut so) = (0, BTreeSet::new());
+    let waited = timeout(within, async {
+        while so.len() < count {
+            let fresh = recorder.after(next).await;
+            next += fresh.len();
+            so.extend(fresh.iter().filter(|version| is_so(version)).map(|version| version.object.name_any()));
+        }
+    });
+    waited.await.with_context(|| format!("{} of {count} locks are {what} after {within:?}", so.len()))
 }
 
 /// A lock of a test, watched since before it was created.
@@ -56,6 +135,26 @@ impl Lock {
     pub(crate) async fn reason(&self, reason: &str, limit: Duration) -> anyhow::Result<Version<DistributedLock>> {
         let what = format!("Held with reason {reason}");
         self.recorder.until(limit, &what, |version| reason_of(&version.object, "Held") == Some(reason)).await
+    }
+
+    /// Waits until all three members have voted, in the last version or a later one.
+    pub(crate) async fn fully_voted(&self, limit: Duration) -> anyhow::Result<Version<DistributedLock>> {
+        let has_all = |version: &Version<DistributedLock>| status(&version.object).votes.as_deref() == Some("3/3");
+        self.recorder.until_after(self.recorder.mark().saturating_sub(1), limit, "votes 3/3", has_all).await
+    }
+
+    /// Waits for a renewal after the current time.
+    pub(crate) async fn renewed(&self, limit: Duration) -> anyhow::Result<Version<DistributedLock>> {
+        let (mark, now) = (self.recorder.mark(), self.bench.wall().0);
+        let is_later = |version: &Version<DistributedLock>| {
+            status(&version.object).renewed_at.is_some_and(|at| at.as_millis() > now)
+        };
+        self.recorder.until_after(mark, limit, "renewed", is_later).await
+    }
+
+    /// Whether it was held in any version up to now.
+    pub(crate) fn was_held(&self) -> bool {
+        self.recorder.versions().iter().any(|version| is_held(&version.object))
     }
 
     /// Deletes it, and does not wait for its end.

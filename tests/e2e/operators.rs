@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
-use kube::{Api, api::ListParams};
+use kube::api::{DeleteParams, ListParams};
 
-use crate::{cluster::Cluster, record::Recorder};
+use crate::{cluster::Cluster, quorums, record::Recorder};
 
 /// The name of the Lease and the Deployment, and the app label.
 pub(crate) const NAME: &str = "redlock-operator";
@@ -16,8 +16,10 @@ pub(crate) const REPLICAS: usize = 2;
 pub(crate) const MEMORY_LIMIT: u64 = 256;
 /// The limit for 20,000 locks in two namespaces, as docs/installation.md computes it.
 pub(crate) const LARGER_LIMIT: u64 = 456;
+/// The role of applications that hold locks.
+pub(crate) const HOLDER_ROLE: &str = "redlock-operator-holder";
 /// The label selector of its pods.
-pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=redlock-operator";
+const SELECTOR: &str = "app.kubernetes.io/name=redlock-operator";
 /// Another replica leads within this time after any fault of the earlier leader.
 pub(crate) const LEADER_LIMIT: Duration = Duration::from_secs(15);
 
@@ -27,6 +29,11 @@ pub(crate) async fn image(cluster: &Cluster) -> anyhow::Result<String> {
     let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
     let image = cluster.kubectl(&["-n", &cluster.operator_namespace, "get", &deployment, path]).await?;
     Ok(image.trim().to_owned())
+}
+
+/// The name of the operator's account.
+pub(crate) fn account(cluster: &Cluster) -> String {
+    format!("system:serviceaccount:{}:{NAME}", cluster.operator_namespace)
 }
 
 /// The leader and its term.
@@ -43,18 +50,26 @@ pub(crate) fn leader_of(lease: &Lease) -> Option<Leader> {
     Some(Leader { pod, term: spec.lease_transitions.unwrap_or_default() })
 }
 
-fn leases(cluster: &Cluster) -> Api<Lease> {
-    Api::namespaced(cluster.client.clone(), &cluster.operator_namespace)
-}
-
 /// Watches the Lease.
 pub(crate) async fn watch_leader(cluster: &Cluster) -> anyhow::Result<Recorder<Lease>> {
-    Recorder::of(leases(cluster), NAME).await
+    Recorder::of(cluster.operator_api(), NAME).await
 }
 
 /// Reads the current leader.
 pub(crate) async fn leader(cluster: &Cluster) -> anyhow::Result<Leader> {
-    leader_of(&leases(cluster).get(NAME).await?).context("no replica of the operator leads")
+    leader_of(&cluster.operator_api().get(NAME).await?).context("no replica of the operator leads")
+}
+
+/// The node of the current leader.
+pub(crate) async fn node_of_leader(cluster: &Cluster) -> anyhow::Result<String> {
+    let pod: Pod = cluster.operator_api().get(&leader(cluster).await?.pod).await?;
+    pod.spec.and_then(|spec| spec.node_name).context("the operator's leader has no node")
+}
+
+/// Deletes a replica's pod, and does not wait for its end.
+pub(crate) async fn delete(cluster: &Cluster, pod: &str) -> anyhow::Result<()> {
+    cluster.operator_api::<Pod>().delete(pod, &DeleteParams::default()).await?;
+    Ok(())
 }
 
 /// The leader in the last recorded version.
@@ -81,8 +96,7 @@ pub(crate) async fn until_leads(leases: &Recorder<Lease>, pod: &str) -> anyhow::
 
 /// The pods of all replicas.
 pub(crate) async fn pods(cluster: &Cluster) -> anyhow::Result<Vec<Pod>> {
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
-    Ok(pods.list(&ListParams::default().labels(SELECTOR)).await?.items)
+    Ok(cluster.operator_api::<Pod>().list(&ListParams::default().labels(SELECTOR)).await?.items)
 }
 
 /// The restarts of the containers of all operator pods, by pod.
@@ -137,15 +151,44 @@ pub(crate) async fn scale(cluster: &Cluster, replicas: usize) -> anyhow::Result<
     all_available(cluster).await
 }
 
-/// Runs a test with [`LARGER_LIMIT`], and restores the chart's limit afterwards, even if the test fails.
+/// Runs a test while no replica runs, and starts them afterwards, even if the test fails.
+pub(crate) async fn while_stopped<T>(
+    cluster: &Cluster,
+    test: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    scale(cluster, 0).await?;
+    let result = test.await;
+    scale(cluster, REPLICAS).await?;
+    result
+}
+
+/// Runs a test that changes the installation, and restores the usual one afterwards.
+///
+/// It also does so if the test fails.
+pub(crate) async fn then_as_before<T>(
+    cluster: &Cluster,
+    test: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let result = test.await;
+    let back = async {
+        cluster.deploy().await?;
+        all_available(cluster).await?;
+        quorums::default_is_ready(cluster).await
+    };
+    let back = back.await;
+    result.and_then(|value| back.map(|()| value))
+}
+
+/// Runs a test with [`LARGER_LIMIT`], and restores the chart's limit afterwards.
 pub(crate) async fn with_larger_limit<T>(
     cluster: &Cluster,
     test: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
-    cluster.deploy_with(&[&format!("resources.limits.memory={LARGER_LIMIT}Mi")]).await?;
-    let result = test.await;
-    cluster.deploy().await?;
-    result
+    let test = async {
+        cluster.deploy_with(&[&format!("resources.limits.memory={LARGER_LIMIT}Mi")]).await?;
+        test.await
+    };
+    then_as_before(cluster, test).await
 }
 
 /// Resident memory of the operator's processes on this machine, in KiB.

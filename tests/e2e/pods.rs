@@ -21,6 +21,17 @@ pub(crate) fn container_security() -> Value {
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
 }
 
+/// A container that runs a shell script.
+pub(crate) fn container(bench: &Bench, name: &str, script: &str) -> Value {
+    json!({
+        "name": name,
+        "image": bench.cluster.member_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+        "securityContext": container_security(),
+    })
+}
+
 /// Whether the pod is Ready.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
 use redlock_operator::api::{
@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 use crate::{
     bench::Bench,
     cluster::Cluster,
+    locks::with,
     record::{Recorder, Version},
 };
 
 /// The time from the creation to Ready, in addition to maxTTL.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(90);
 /// The limit for the default quorum.
 ///
 /// Its maxTTL is 30 s, and the chart can have just been installed.
@@ -28,9 +29,8 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(150);
 
 /// Waits for the default quorum, which locks use if they name none.
 pub(crate) async fn default_is_ready(cluster: &Cluster) -> anyhow::Result<()> {
-    let quorums: Api<RedisQuorum> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
     let what = "a RedisQuorum that is annotated as the default, and Ready";
-    let all = Recorder::labelled(quorums, "").await?;
+    let all = Recorder::labelled(cluster.operator_api(), "").await?;
     all.until(DEFAULT_LIMIT, what, |version| is_default(&version.object) && is_ready(version)).await?;
     Ok(())
 }
@@ -41,7 +41,7 @@ pub(crate) async fn with_default_max_ttl<T>(
     max_ttl: Duration,
     test: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
-    let quorums: Api<RedisQuorum> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
+    let quorums = cluster.operator_api::<RedisQuorum>();
     let list = quorums.list(&ListParams::default()).await?;
     let quorum = list.into_iter().find(is_default).context("there is no default quorum")?;
     let (name, former) = (quorum.name_any(), quorum.spec.max_ttl.get());
@@ -96,7 +96,7 @@ impl Quorum {
 
     /// Creates a usual quorum and waits until all members are admitted.
     pub(crate) async fn ready(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
-        Self::ready_as(bench, manifest(bench, name, max_ttl), max_ttl).await
+        Self::ready_with(bench, name, max_ttl, json!({})).await
     }
 
     /// Creates it with additional fields of the specification, and does not wait until it is Ready.
@@ -106,16 +106,17 @@ impl Quorum {
         max_ttl: Duration,
         fields: Value,
     ) -> anyhow::Result<Self> {
-        let mut manifest = manifest(bench, name, max_ttl);
-        for (field, value) in fields.as_object().into_iter().flatten() {
-            manifest["spec"][field] = value.clone();
-        }
-        Self::create(bench, manifest).await
+        Self::create(bench, with(manifest(bench, name, max_ttl), fields)).await
     }
 
-    /// Creates it and waits until all members are admitted.
-    pub(crate) async fn ready_as(bench: &Bench, manifest: Value, max_ttl: Duration) -> anyhow::Result<Self> {
-        let quorum = Self::create(bench, manifest).await?;
+    /// Creates it with additional fields of the specification, and waits until all members are admitted.
+    pub(crate) async fn ready_with(
+        bench: &Bench,
+        name: &str,
+        max_ttl: Duration,
+        fields: Value,
+    ) -> anyhow::Result<Self> {
+        let quorum = Self::create_with(bench, name, max_ttl, fields).await?;
         quorum.recorder.until(START_LIMIT + max_ttl, "Ready", is_ready).await?;
         Ok(quorum)
     }
@@ -125,12 +126,7 @@ impl Quorum {
         format!("{}-{index}", self.name)
     }
 
-    /// Names of the current voters.
-    pub(crate) fn members(&self) -> anyhow::Result<Vec<String>> {
-        Ok(self.recorder.last()?.object.status.unwrap_or_default().voters)
-    }
-
-    /// The first version after `mark` in which the condition is true of the member.
+    /// The first version after `mark` in which the condition is true of the member with this number.
     pub(crate) async fn member_until(
         &self,
         mark: usize,
@@ -139,13 +135,21 @@ impl Quorum {
         what: &str,
         is_so: impl Fn(&MemberStatus) -> bool,
     ) -> anyhow::Result<(Version<RedisQuorum>, MemberStatus)> {
-        let name = self.member(member);
-        let what = format!("{name} {what}");
-        let version = self
-            .recorder
-            .until_after(mark, limit, &what, |version| member_of(&version.object, &name).is_some_and(&is_so))
-            .await?;
-        let status = member_of(&version.object, &name).cloned().context("the member was there a moment ago")?;
+        self.named_until(mark, &self.member(member), limit, what, is_so).await
+    }
+
+    /// The first version after `mark` in which the condition is true of the member with this name.
+    pub(crate) async fn named_until(
+        &self,
+        mark: usize,
+        name: &str,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&MemberStatus) -> bool,
+    ) -> anyhow::Result<(Version<RedisQuorum>, MemberStatus)> {
+        let is_it = |version: &Version<RedisQuorum>| member_of(&version.object, name).is_some_and(&is_so);
+        let version = self.recorder.until_after(mark, limit, &format!("{name} {what}"), is_it).await?;
+        let status = member_of(&version.object, name).cloned().context("the member was there a moment ago")?;
         Ok((version, status))
     }
 }
@@ -193,7 +197,6 @@ pub(crate) fn check_admission(
 ///
 /// Tests of TLS enable it, and the installed default quorum has it.
 pub(crate) fn manifest(bench: &Bench, name: &str, max_ttl: Duration) -> Value {
-    let namespace = &bench.namespace;
     json!({
         "metadata": {"name": name},
         "spec": {
@@ -201,7 +204,18 @@ pub(crate) fn manifest(bench: &Bench, name: &str, max_ttl: Duration) -> Value {
             "maxTTL": format!("{}ms", max_ttl.as_millis()),
             "image": bench.cluster.member_image,
             "tls": {"mode": "Disabled"},
-            "clients": [{"name": "outside", "namespace": namespace, "keyPrefix": format!("{namespace}/")}],
+            "clients": clients_with(bench, None),
         },
     })
+}
+
+/// The client `outside` for all keys of the test's namespace, and another client.
+pub(crate) fn clients_with(bench: &Bench, other: Option<Value>) -> Value {
+    [client(bench, "outside", "ReadWrite")].into_iter().chain(other).collect()
+}
+
+/// A client for all keys of the test's namespace with this access.
+pub(crate) fn client(bench: &Bench, name: &str, access: &str) -> Value {
+    let prefix = format!("{}/", bench.namespace);
+    json!({"name": name, "namespace": bench.namespace, "keyPrefix": prefix, "access": access})
 }

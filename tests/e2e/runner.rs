@@ -28,6 +28,12 @@ pub(crate) fn given_time() -> Duration {
     Duration::from_secs(seconds.unwrap_or(75))
 }
 
+/// The seed of tests with random events: `SEED`, or another one each time.
+pub(crate) fn given_seed() -> u64 {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    seed.unwrap_or_else(|| u64::from(rand::random::<u16>()))
+}
+
 /// One test.
 pub(crate) struct Test {
     /// A sentence, with underscores.

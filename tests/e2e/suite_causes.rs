@@ -1,17 +1,16 @@
 //! Failures made on purpose, and whether each surface names the cause: `kubectl get`, `kubectl describe`, `redlock explain` and `redlock doctor`.
+//!
+//! Tests of other suites use [`surfaces`] for the failures that they need anyway.
 
 mod admission;
 mod alerts;
-mod claims;
 mod control_plane_process;
 mod external;
-mod finished;
 mod members;
 mod pods;
 mod policy;
 mod prometheus;
-mod servers;
-mod surfaces;
+pub(crate) mod surfaces;
 mod webhook;
 
 use crate::runner::{Test, tests};
@@ -19,31 +18,16 @@ use crate::runner::{Test, tests};
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
 
 pub(crate) const TESTS: &[Test] = tests![
-    anywhere pods::an_election_without_any_pod_names_its_selector,
     anywhere pods::a_candidate_whose_image_is_missing_is_named,
     anywhere pods::a_candidate_that_no_node_takes_is_named,
-    anywhere pods::a_candidate_that_crashes_is_named_with_its_exit_code,
     anywhere pods::a_candidate_that_lacks_a_config_map_is_named,
     anywhere pods::a_candidate_that_is_not_ready_is_named,
     anywhere pods::a_candidate_with_two_containers_is_asked_for_one,
+    anywhere pods::a_candidate_that_crashes_is_named_with_its_exit_code,
     anywhere pods::a_claim_whose_init_container_runs_is_pointed_to_it,
-    anywhere pods::a_claim_of_a_pod_that_does_not_exist_names_it,
     anywhere pods::a_holder_that_fails_its_liveness_check_is_named,
-    anywhere claims::a_claim_that_queues_names_the_holder,
-    anywhere claims::a_key_of_a_foreign_client_is_named,
-    anywhere claims::a_min_hold_that_keeps_the_lock_is_named,
-    anywhere claims::a_lock_delay_is_named_with_its_end,
-    anywhere claims::a_suspended_lock_is_named,
-    anywhere claims::a_ttl_above_the_maximum_names_both,
-    anywhere claims::a_quorum_that_does_not_exist_is_named,
-    anywhere claims::a_namespace_that_the_quorum_refuses_is_named,
-    anywhere claims::another_number_of_slots_is_named,
-    anywhere finished::a_released_claim_is_named,
-    anywhere finished::a_claim_that_waited_too_long_says_so,
-    anywhere finished::a_claim_that_held_for_its_maximum_says_so,
-    anywhere finished::a_broken_claim_names_who_broke_it_and_why,
-    anywhere finished::a_claim_whose_heartbeat_stopped_says_so,
-    anywhere finished::a_claim_whose_pod_is_gone_says_so,
+    anywhere pods::a_min_hold_that_keeps_the_lock_is_named,
+    anywhere pods::a_lock_delay_is_named_with_its_end,
     anywhere members::a_bad_image_of_the_members_is_named,
     anywhere members::a_wrong_pull_secret_of_the_members_is_named,
     anywhere members::members_that_no_node_takes_are_named,
@@ -58,7 +42,6 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere members::a_quorum_without_a_majority_is_named,
     local members::a_member_that_does_not_answer_is_named,
     local members::a_policy_that_refuses_to_delete_a_member_is_named,
-    local members::an_earlier_process_that_may_still_run_is_named,
     local external::a_name_that_does_not_resolve_is_named,
     local external::a_closed_port_is_named,
     local external::a_wrong_password_is_named,
@@ -73,13 +56,11 @@ pub(crate) const TESTS: &[Test] = tests![
     local admission::a_policy_that_refuses_the_end_of_a_job_is_named,
     local admission::a_policy_that_refuses_metadata_delays_no_renewal,
     local admission::a_webhook_that_removes_the_finalizer_is_named,
-    local servers::without_the_operator_the_command_says_so,
-    local alerts::no_operator_leader_alerts,
+    local alerts::no_operator_leader_alerts_and_the_command_says_so,
     local alerts::an_election_without_a_leader_alerts,
     local alerts::a_lost_lock_and_a_quorum_that_cannot_grant_alert,
     local alerts::a_member_that_does_not_vote_and_no_reserve_alert,
     local alerts::a_certificate_that_expires_soon_alerts,
     local alerts::a_claim_that_waits_long_alerts,
     local alerts::each_query_of_the_dashboard_returns_data,
-    local servers::without_the_api_server_the_command_says_so,
 ];

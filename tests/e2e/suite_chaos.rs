@@ -39,14 +39,15 @@ use tokio::{
 use crate::{
     bench::Bench,
     checker::Hold,
-    locks::{Lock, SOON},
+    locks::{Lock, SOON, with},
     operators,
     pods::application,
     poll,
-    quorums::{Quorum, is_ready, manifest},
+    quorums::{Quorum, is_ready},
     record::{Recorder, Version},
     rng::Rng,
-    runner::{Test, given_time, tests},
+    runner::{Test, given_seed, given_time, tests},
+    suite_lock::support::election,
 };
 use clients::Clients;
 use history::History;
@@ -69,10 +70,6 @@ const RECOVERY_LIMIT: Duration = Duration::from_secs(180);
 const TURN_LIMIT: Duration = Duration::from_secs(90);
 /// The length of the control run, which can be short.
 const CONTROL_LIMIT: Duration = Duration::from_secs(120);
-
-fn seed() -> u64 {
-    std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| u64::from(rand::random::<u16>()))
-}
 
 /// Starts a client on each node.
 ///
@@ -113,7 +110,7 @@ fn still_running(tasks: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> 
 ///
 /// The clients, the nemesis and the checker are the same.
 async fn without_a_fence_two_holders_are_seen(bench: Bench) -> anyhow::Result<()> {
-    let (seed, length) = (seed(), (given_time() / 3).min(CONTROL_LIMIT));
+    let (seed, length) = (given_seed(), (given_time() / 3).min(CONTROL_LIMIT));
     println!("seed {seed}, {} s, without a fence", length.as_secs());
     let (mut rng, history) = (Rng::new(seed), Arc::new(History::default()));
     let (target, urls) = plain::start(&bench).await?;
@@ -151,7 +148,7 @@ fn shuffled(kinds: &[Kind], rng: &mut Rng) -> Vec<Kind> {
 }
 
 async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result<()> {
-    let (seed, length) = (seed(), given_time());
+    let (seed, length) = (given_seed(), given_time());
     println!("seed {seed}, {} s", length.as_secs());
     let mut rng = Rng::new(seed);
     let scene = Scene::set(&bench, &mut rng).await?;
@@ -259,13 +256,11 @@ impl Scene {
     async fn set(bench: &Bench, rng: &mut Rng) -> anyhow::Result<Self> {
         operators::all_available(&bench.cluster).await?;
         let history = Arc::new(History::default());
-        let mut wanted = manifest(bench, "q", MAX_TTL);
-        wanted["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
         // All components share two cores, so a reply can take longer.
-        wanted["spec"]["nodeTimeout"] = "100ms".into();
+        let fields = json!({"image": bench.cluster.redis_clock_image, "nodeTimeout": "100ms"});
         let deployments: Recorder<Deployment> = bench.record("app").await?;
         bench.create::<Deployment>(application("app", 3, &bench.cluster.member_image)).await?;
-        let quorum = Arc::new(Quorum::ready_as(bench, wanted, MAX_TTL).await?);
+        let quorum = Arc::new(Quorum::ready_with(bench, "q", MAX_TTL, fields).await?);
         let available =
             |deployment: &Deployment| deployment.status.as_ref().and_then(|status| status.available_replicas);
         deployments.until(RECOVERY_LIMIT, "available", |version| available(&version.object) == Some(3)).await?;
@@ -294,11 +289,7 @@ impl Scene {
         let contended: Vec<_> = keys.iter().map(|(key, _)| key.clone()).filter(|key| !key.ends_with("/app")).collect();
         library_clients::start(&stage, &quorum, &contended, rng, &mut inside);
         let ttl = Duration::from_secs(3);
-        let election = json!({"metadata": {"name": "app"}, "spec": {
-            "quorumRef": {"name": "q"},
-            "ttl": "3s",
-            "election": {"selector": {"matchLabels": {"app": "app"}}},
-        }});
+        let election = with(election("app", "app", ttl), json!({"quorumRef": {"name": "q"}}));
         Lock::create(bench, election).await?.held(SOON + MAX_TTL).await?;
         let (key, following) = (format!("{namespace}/app"), stage.clone());
         inside.spawn(async move { follow_election(following, "app", &key, ttl).await });

@@ -11,7 +11,6 @@ mod options;
 mod queries;
 mod running;
 mod setting_up;
-mod steps;
 pub(crate) mod support;
 mod terminal;
 mod wrong_clocks;
@@ -22,7 +21,6 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere queries::locks_are_listed_and_told_of_in_text_and_json,
     anywhere queries::a_watch_prints_each_change,
     anywhere queries::a_claim_that_waits_is_explained_from_the_quorum_to_the_queue,
-    anywhere queries::colours_are_seen_on_a_terminal_only,
     anywhere queries::a_viewer_sees_locks_and_is_told_which_role_breaks_them,
     anywhere acting::a_wait_ends_at_a_held_or_free_lock_or_its_timeout,
     anywhere acting::a_holder_that_is_asked_steps_down,
@@ -56,8 +54,8 @@ pub(crate) const TESTS: &[Test] = tests![
     local agents::an_application_leads_through_an_outage_and_no_successor_does,
     local agents::an_application_outlives_its_agent_and_leads_again,
     anywhere elections::agents_name_the_leader_of_an_election,
-    anywhere steps::a_lock_is_acquired_in_one_step_and_released_in_another,
-    anywhere steps::a_lock_is_held_until_the_command_is_stopped,
+    anywhere running::a_lock_is_acquired_in_one_step_and_released_in_another,
+    anywhere running::a_lock_is_held_until_the_command_is_stopped,
     anywhere jobs::jobs_on_one_key_run_one_after_the_other,
     anywhere jobs::a_claim_that_names_a_job_starts_it,
     anywhere jobs::a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token,

@@ -4,17 +4,14 @@ mod both_ways;
 mod contention;
 mod fenced_member;
 mod isolation;
-mod restarts;
 
 use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
     local both_ways::every_library_and_a_claim_exclude_each_other,
     local both_ways::every_library_and_a_claim_exclude_each_other_over_tls,
-    local contention::libraries_and_claims_on_one_key_are_never_two_holders,
     local contention::libraries_on_a_key_exclude_each_other_while_members_restart,
     local fenced_member::every_library_goes_on_while_a_member_is_fenced,
     local isolation::a_client_reaches_nothing_outside_its_prefix,
     anywhere isolation::prefixes_that_carry_rules_are_refused,
-    local restarts::no_vote_is_given_between_a_start_and_its_admission,
 ];

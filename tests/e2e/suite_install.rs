@@ -13,9 +13,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 
 use crate::{
-    bench::Bench,
     cluster::Cluster,
-    operators, quorums,
+    operators,
     runner::{Test, tests},
 };
 
@@ -42,22 +41,13 @@ async fn images(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     Ok(settings)
 }
 
-/// Runs helm, which must succeed.
-async fn helm(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = cluster.helm(&[arguments, &["--namespace", &cluster.operator_namespace]].concat()).await?;
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "helm {arguments:?}: {text}");
-    Ok(text)
-}
-
 /// Removes the operator, its kinds with all objects, and its namespace.
 async fn empty(cluster: &Cluster) -> anyhow::Result<()> {
     let kinds = ["crd/distributedlocks.redlock-operator.io", "crd/redisquorums.redlock-operator.io"];
     cluster.kubectl(&["delete", kinds[0], kinds[1], "--ignore-not-found", "--timeout=150s"]).await?;
-    helm(cluster, &["uninstall", operators::NAME, "--wait", "--ignore-not-found"]).await?;
-    cluster
-        .kubectl(&["delete", "namespace", &cluster.operator_namespace, "--ignore-not-found", "--timeout=150s"])
-        .await?;
+    let namespace = cluster.operator_namespace.as_str();
+    cluster.helm(namespace, &["uninstall", operators::NAME, "--wait", "--ignore-not-found"]).await?;
+    cluster.kubectl(&["delete", "namespace", namespace, "--ignore-not-found", "--timeout=150s"]).await?;
     check_empty(cluster).await
 }
 
@@ -75,17 +65,4 @@ async fn check_empty(cluster: &Cluster) -> anyhow::Result<()> {
     let namespace = cluster.kubectl(&["get", "namespace", &cluster.operator_namespace, "--ignore-not-found"]).await?;
     ensure!(namespace.is_empty(), "the namespace is left");
     Ok(())
-}
-
-/// Runs a test that removes the operator.
-///
-/// Afterwards it installs the usual one, even if the test fails.
-async fn then_as_before(bench: &Bench, test: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let result = test.await;
-    let back = async {
-        bench.cluster.deploy().await?;
-        operators::all_available(&bench.cluster).await?;
-        quorums::default_is_ready(&bench.cluster).await
-    };
-    result.and(back.await)
 }

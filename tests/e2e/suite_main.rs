@@ -1,6 +1,5 @@
 //! The main features: each line of the demo, and of "Must hold" in issue 3.
 
-mod api_server_away;
 mod claims;
 mod elections;
 mod foreign_holders;
@@ -18,7 +17,6 @@ use crate::runner::{Test, tests};
 pub(crate) const TESTS: &[Test] = tests![
     anywhere refused_manifests::a_malformed_manifest_is_refused_with_what_to_write_instead,
     anywhere refused_manifests::metadata_that_is_too_large_is_refused,
-    anywhere refused_manifests::another_address_under_the_name_of_a_master_is_refused,
     anywhere generated_specs::generated_specifications_are_judged_as_documented,
     anywhere refused_later::errors_from_other_objects_are_in_the_status_and_heal,
     anywhere quorum_starts::a_quorum_starts_closed_and_opens_late,
@@ -29,6 +27,5 @@ pub(crate) const TESTS: &[Test] = tests![
     local master_killed::a_killed_master_is_fenced_while_the_lock_is_held_throughout,
     anywhere operator_killed::a_lock_outlives_every_operator_pod,
     local operator_killed::a_lock_outlives_sigkill_to_the_leading_operator,
-    local api_server_away::a_lock_outlives_thirty_seconds_without_an_api_server,
     anywhere secrets::no_secret_is_in_logs_events_or_statuses,
 ];

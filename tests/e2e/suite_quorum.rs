@@ -11,11 +11,9 @@ pub(crate) mod helpers;
 mod lost_node;
 mod lost_secrets;
 mod membership;
-mod network_policy;
 mod pods;
 mod readers;
 mod refusals;
-mod rejoin;
 mod rollout;
 mod rotation;
 mod settings;
@@ -28,8 +26,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere rollout::members_are_updated_one_at_a_time_and_no_lock_is_lost,
     anywhere rollout::a_bad_image_stops_at_the_first_member_and_is_undone,
     anywhere rollout::a_paused_update_waits_and_goes_on,
-    anywhere drift::whatever_is_deleted_is_made_again,
-    anywhere drift::whatever_is_edited_or_added_is_mended,
+    anywhere drift::whatever_is_deleted_edited_or_added_is_mended,
     anywhere drift::secrets_are_mended_without_new_passwords,
     anywhere lost_secrets::lost_passwords_are_replaced_and_members_restarted_in_turn,
     anywhere lost_secrets::passwords_lost_while_the_members_change_are_made_anew,
@@ -37,11 +34,10 @@ pub(crate) const TESTS: &[Test] = tests![
     local lost_secrets::a_replica_with_a_copy_of_a_lost_secret_writes_it_back,
     anywhere refusals::objects_of_others_are_refused_and_kept,
     anywhere refusals::the_operator_may_delete_no_other_pods,
-    anywhere network_policy::only_the_operator_and_clients_reach_redis,
+    anywhere pods::only_the_operator_and_clients_reach_redis,
     anywhere fences::a_deleted_pod_is_fenced_and_no_lock_is_lost,
     local fences::all_members_restarted_at_once_wait_and_come_back,
     local fences::a_restart_without_an_operator_stays_fenced,
-    local fences::every_restart_within_a_delay_starts_it_again,
     local fences::an_operator_restarted_during_a_fence_begins_the_count_again,
     local fences::a_leader_frozen_at_an_admission_opens_nothing_afterwards,
     local fences::a_restart_at_the_moment_of_admission_is_never_open,
@@ -64,7 +60,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere deletion::a_deleted_quorum_names_its_held_locks_and_answers_only_ping,
     anywhere deletion::a_quorum_with_a_busy_member_goes,
     anywhere deletion::a_namespace_with_held_locks_goes,
-    local rejoin::thirty_restarts_rejoin_within_a_second_after_the_delay,
+    local fences::thirty_restarts_rejoin_within_a_second_after_the_delay,
     anywhere rotation::passwords_are_rotated_and_no_lock_is_lost,
     anywhere grants::credentials_and_copies_end_with_their_client,
     anywhere readers::a_reader_reads_a_held_lock_through_all_changes,

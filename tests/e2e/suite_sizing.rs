@@ -3,8 +3,7 @@
 use std::{fmt, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::DeleteParams};
+use kube::ResourceExt;
 use redlock_operator::api::DistributedLock;
 use serde_json::json;
 
@@ -12,12 +11,10 @@ use crate::{
     bench::Bench,
     cluster::checkout,
     figures::median,
-    locks::{Lock, claim, is_held},
+    locks::{Lock, claim, create_all, is_held, until_all, watch_all, with},
     operators,
-    record::Recorder,
     runner::{Test, tests},
     suite_scale::restarts::delete_namespace,
-    suite_tenants::shares::{create_all, until_all},
 };
 
 pub(crate) const TESTS: &[Test] = tests![
@@ -138,16 +135,15 @@ async fn measure(bench: &Bench, validity: &'static str, numbers: &[usize]) -> an
 
 /// Adds locks to a namespace until there are `number` in both, and returns the grants per second.
 async fn hold(bench: &Bench, validity: &str, before: usize, number: usize) -> anyhow::Result<f64> {
-    let many = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let many = watch_all(bench).await?;
     let began = bench.now();
     let lock = |index: usize| {
         let name = format!("many-{}", before + index);
-        let mut lock = claim(&name, &name, None, TTL);
-        lock["spec"]["validity"] = json!(validity);
-        lock
+        with(claim(&name, &name, None, TTL), json!({"validity": validity}))
     };
     create_all(&bench.api(), number - before, lock).await?;
-    until_all(&many, number - before / FULL * FULL, ALL_HELD, is_held).await?;
+    let expected = number - before / FULL * FULL;
+    until_all(&many, expected, ALL_HELD, "held", |version| is_held(&version.object)).await?;
     Ok((number - before) as f64 / bench.now().since(began).as_secs_f64())
 }
 
@@ -158,14 +154,9 @@ async fn cell(bench: &Bench, validity: &'static str, locks: usize, granted: f64)
         grants.push(grant(bench, &format!("{}-{locks}-{probe}", validity.to_lowercase()), async || Ok(())).await?);
     }
     let namespace = &bench.cluster.operator_namespace;
-    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), namespace);
     let leader = operators::leader(&bench.cluster).await?.pod;
     let name = format!("{}-{locks}-restart", validity.to_lowercase());
-    let restart = grant(bench, &name, async || {
-        pods.delete(&leader, &DeleteParams::default()).await?;
-        Ok(())
-    });
-    let restart = restart.await?;
+    let restart = grant(bench, &name, async || operators::delete(&bench.cluster, &leader).await).await?;
     operators::all_available(&bench.cluster).await?;
     let leader = operators::leader(&bench.cluster).await?.pod;
     let name = format!("{}-{locks}-failover", validity.to_lowercase());

@@ -17,7 +17,6 @@ mod victim;
 use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
-    anywhere unreadable::a_claim_that_the_operator_cannot_read_is_refused,
     anywhere unreadable::claims_that_were_stored_unreadable_harm_only_themselves,
     anywhere unreadable::values_that_fit_the_schema_are_read,
     anywhere rights::the_operators_account_has_only_the_documented_rights,

@@ -141,18 +141,14 @@ impl VoteMonitor {
         found.with_context(|| format!("the vote monitor has not seen within {limit:?}: {what}"))?
     }
 
-    /// Waits for a vote of the member's process that is admitted in a version after `mark`.
-    pub(crate) async fn until_voted(&self, quorum: &Quorum, mark: usize, member: usize) -> anyhow::Result<()> {
+    /// Waits for a vote of the member's process that is admitted now, or next.
+    pub(crate) async fn until_it_votes(&self, quorum: &Quorum, member: usize) -> anyhow::Result<()> {
+        let mark = quorum.recorder.mark().saturating_sub(1);
         let admitted = |m: &MemberStatus| m.state == MemberState::Admitted;
         let (_, status) = quorum.member_until(mark, member, ADMITTED_LIMIT, "is admitted", admitted).await?;
         let run_id = status.run_id.context("no runID")?;
         let votes = |attempt: &Attempt| attempt.voted && attempt.run_id == run_id;
         self.until(SOON, "a vote of the admitted process", votes).await.map(drop)
-    }
-
-    /// Waits for a vote of the member's process that is admitted now, or next.
-    pub(crate) async fn until_it_votes(&self, quorum: &Quorum, member: usize) -> anyhow::Result<()> {
-        self.until_voted(quorum, quorum.recorder.mark().saturating_sub(1), member).await
     }
 
     /// Ends it, and checks all of its attempts.
@@ -199,11 +195,6 @@ pub(crate) struct Count {
 pub(crate) struct Tally(pub(crate) BTreeMap<(String, String), Count>);
 
 impl Tally {
-    /// Number of recorded processes of a member.
-    pub(crate) fn processes(&self, member: &str) -> usize {
-        self.0.keys().filter(|(name, _)| name == member).count()
-    }
-
     /// The sum over all processes.
     pub(crate) fn all(&self) -> Count {
         let add =

@@ -53,7 +53,7 @@ pub(crate) struct Replica {
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        self.end_term();
+        self.hand_over();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -79,10 +79,6 @@ impl Replica {
 
     /// Ends its leadership.
     pub(crate) fn hand_over(&self) {
-        self.end_term();
-    }
-
-    fn end_term(&self) {
         if let Some(term) = self.terms.send_replace(None) {
             term.over.cancel();
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     Api, ResourceExt,
@@ -26,10 +26,11 @@ use super::{
 };
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim, is_held, status},
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, status},
     operators,
     pods::{container_security, pod_security},
-    quorums,
+    poll, quorums,
 };
 
 /// Prefix of the members' loopback addresses in their pods.
@@ -56,19 +57,19 @@ pub(crate) struct World {
 
 /// Runs a test in an environment, and starts the installed operator afterwards, even if the test fails.
 pub(crate) async fn within(bench: &Bench, what: impl AsyncFnOnce(&World) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    operators::scale(&bench.cluster, 0).await?;
-    let result = match World::open(bench).await {
-        Ok(world) => {
-            let result = what(&world).await;
-            let removed = world.steady.remove().await;
-            result.and(removed)
-        }
-        Err(error) => Err(error),
+    let test = async {
+        let result = match World::open(bench).await {
+            Ok(world) => {
+                let result = what(&world).await;
+                let removed = world.steady.remove().await;
+                result.and(removed)
+            }
+            Err(error) => Err(error),
+        };
+        // The operator of the next tests must not find this quorum.
+        result.and(remove_quorum(bench).await)
     };
-    // The operator of the next tests must not find this quorum.
-    let gone = remove_quorum(bench).await;
-    let back = operators::scale(&bench.cluster, operators::REPLICAS).await;
-    result.and(gone).and(back)
+    operators::while_stopped(&bench.cluster, test).await
 }
 
 async fn remove_quorum(bench: &Bench) -> anyhow::Result<()> {
@@ -100,12 +101,8 @@ impl World {
     /// A replica that leads instead of the survivor, and whose writes are counted.
     pub(crate) async fn victim(&self) -> anyhow::Result<(Replica, Gate)> {
         let (victim, gate) = self.standby().await?;
-        let mark = self.steady.recorder.mark();
         self.hand_over_to(&victim).await;
-        let now = self.bench.wall().0;
-        let renewed =
-            |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
-        self.steady.recorder.until_after(mark, SOON, "the victim leads", renewed).await?;
+        self.steady.renewed(SOON).await.context("the victim leads")?;
         Ok((victim, gate))
     }
 
@@ -131,15 +128,7 @@ impl World {
 
     /// Checks that the steady lock was held all the time.
     pub(crate) fn check_steady(&self) -> anyhow::Result<()> {
-        let versions = self.steady.recorder.versions();
-        let mut since = versions.iter().skip_while(|v| !is_held(&v.object));
-        let first = status(&since.next().context("never held")?.object).fencing_token;
-        let lost = since.find(|v| {
-            let now = status(&v.object);
-            v.gone || !is_held(&v.object) || now.fencing_token != first || now.transitions != 1
-        });
-        ensure!(lost.is_none(), "the steady lock was lost: {:?}", lost.map(|v| status(&v.object)));
-        Ok(())
+        check_never_lost(&self.steady.recorder.versions()).context("the steady lock")
     }
 
     /// The name of the tested key in Redis.
@@ -151,32 +140,21 @@ impl World {
     ///
     /// Without a holder there must be no value.
     pub(crate) async fn keys_agree(&self, locks: &[&Lock]) -> anyhow::Result<()> {
-        let mut found = Vec::new();
-        let agreed = async {
-            loop {
-                let named = locks.iter().find_map(|lock| {
-                    let last = lock.recorder.last().ok().filter(|last| !last.gone)?;
-                    status(&last.object).holder?.nonce
-                });
-                found.clear();
-                for server in &self.servers {
-                    found.push(server.get(&self.key()).await?);
+        let agreed = async || {
+            let named = locks.iter().find_map(|lock| {
+                let last = lock.recorder.last().ok().filter(|last| !last.gone)?;
+                status(&last.object).holder?.nonce
+            });
+            for server in &self.servers {
+                match (server.get(&self.key()).await?, &named) {
+                    (Some(value), Some(nonce)) if value.starts_with(nonce.as_str()) => {}
+                    (None, None) => {}
+                    _ => return Ok(None),
                 }
-                let agrees = |value: &Option<String>| match (value, &named) {
-                    (Some(value), Some(nonce)) => value.starts_with(nonce.as_str()),
-                    (None, None) => true,
-                    _ => false,
-                };
-                if found.iter().all(agrees) {
-                    return Ok::<_, anyhow::Error>(());
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
             }
+            Ok(Some(()))
         };
-        match tokio::time::timeout(SOON, agreed).await {
-            Ok(agreed) => agreed,
-            Err(_elapsed) => bail!("the members have something else on the key than the statuses name: {found:?}"),
-        }
+        poll::until(SOON, "the members have what the statuses name on the key", agreed).await
     }
 
     /// A pod that no kubelet runs.

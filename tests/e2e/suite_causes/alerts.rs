@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{ResourceQuota, Secret};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::ResourceQuota;
 use redlock_operator::{
     api::DistributedLock,
     quorum::model::tls::{authority::CERTIFICATE_LIFE, issue},
 };
 use serde_json::{Value, json};
 
-use super::{CHART, prometheus::Prometheus};
+use super::{CHART, prometheus::Prometheus, surfaces::doctor_names};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held},
@@ -19,6 +18,7 @@ use crate::{
     quorums::{Quorum, is_ready},
     record::Version,
     suite_lock::support::{election, next_second},
+    suite_quorum::helpers::set_certificate,
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -26,19 +26,21 @@ const MAX_TTL: Duration = Duration::from_secs(4);
 const START_LIMIT: Duration = Duration::from_secs(90);
 const DAY: i64 = 86_400;
 
-pub(crate) async fn no_operator_leader_alerts(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn no_operator_leader_alerts_and_the_command_says_so(bench: Bench) -> anyhow::Result<()> {
+    const ALERT: &str = "RedlockNoOperatorLeader";
     let prometheus = Prometheus::start(&bench).await?;
-    prometheus.is_silent("RedlockNoOperatorLeader", None).await?;
-    operators::scale(&bench.cluster, 0).await?;
-    let fired = prometheus.until_fires("RedlockNoOperatorLeader", None).await;
-    operators::scale(&bench.cluster, operators::REPLICAS).await?;
-    fired?;
-    prometheus.until_clears("RedlockNoOperatorLeader", None).await
+    prometheus.is_silent(ALERT).await?;
+    operators::while_stopped(&bench.cluster, async {
+        doctor_names(&bench, &["operator", "no lock is granted without a leader"]).await?;
+        prometheus.until_fires(ALERT, None).await
+    })
+    .await?;
+    prometheus.until_clears(ALERT, None).await
 }
 
 pub(crate) async fn an_election_without_a_leader_alerts(bench: Bench) -> anyhow::Result<()> {
     let prometheus = Prometheus::start(&bench).await?;
-    prometheus.is_silent("RedlockElectionWithoutLeader", None).await?;
+    prometheus.is_silent("RedlockElectionWithoutLeader").await?;
     let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
     prometheus.until_fires("RedlockElectionWithoutLeader", None).await?;
     lock.remove().await?;
@@ -62,7 +64,7 @@ pub(crate) async fn a_lost_lock_and_a_quorum_that_cannot_grant_alert(bench: Benc
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = Lock::create(&bench, claim("app", "job", Some("q"), TTL)).await?;
     lock.held(SOON).await?;
-    prometheus.is_silent("RedlockLockLost", None).await?;
+    prometheus.is_silent("RedlockLockLost").await?;
     prometheus.until_clears("RedlockQuorumCannotGrant", Some(&bench.namespace)).await?;
     freeze(&bench, &[0, 1], true).await?;
     let fired = prometheus.until_fires("RedlockQuorumCannotGrant", Some(&bench.namespace)).await;
@@ -104,19 +106,12 @@ pub(crate) async fn a_certificate_that_expires_soon_alerts(bench: Bench) -> anyh
     let now = bench.wall().0 / 1_000;
     let names: Vec<String> = (0..3).map(|index| format!("q-{index}.{}.svc", bench.namespace)).collect();
     let authority = issue::authority("q", now)?;
-    let secret = |issued_at: i64| -> anyhow::Result<Value> {
-        let certificate = issue::certificate(&authority, &names, issued_at)?;
-        Ok(json!({"metadata": {"name": "cert", "labels": {"redlock-operator.io/quorum": "q"}}, "stringData": {
-            "tls.crt": certificate.certificate, "tls.key": certificate.key, "ca.crt": authority.certificate}}))
-    };
-    // The certificate expires in ten days.
-    bench.create::<Secret>(secret(now - CERTIFICATE_LIFE + 10 * DAY)?).await?;
+    let expires_soon = issue::certificate(&authority, &names, now - CERTIFICATE_LIFE + 10 * DAY)?;
+    set_certificate(&bench, &expires_soon, &authority).await?;
     let spec = json!({"tls": {"mode": "Secret", "secretRef": {"name": "cert"}}});
-    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, spec).await?;
-    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+    Quorum::ready_with(&bench, "q", MAX_TTL, spec).await?;
     prometheus.until_fires(ALERT, Some(&bench.namespace)).await?;
-    let patch = Patch::Merge(secret(now)?);
-    bench.api::<Secret>().patch("cert", &PatchParams::default(), &patch).await?;
+    set_certificate(&bench, &issue::certificate(&authority, &names, now)?, &authority).await?;
     prometheus.until_clears(ALERT, Some(&bench.namespace)).await
 }
 
@@ -126,7 +121,7 @@ pub(crate) async fn a_claim_that_waits_long_alerts(bench: Bench) -> anyhow::Resu
     let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
     first.held(SOON).await?;
     next_second(&bench).await;
-    prometheus.is_silent(ALERT, None).await?;
+    prometheus.is_silent(ALERT).await?;
     let second = Lock::create(&bench, claim("second", "job", None, TTL)).await?;
     prometheus.until_fires(ALERT, None).await?;
     first.remove().await?;

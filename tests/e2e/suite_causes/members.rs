@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{Node, ResourceQuota};
-use kube::Api;
+use k8s_openapi::api::core::v1::ResourceQuota;
 use redlock_operator::api::{MemberState, RedisQuorum};
 use redlock_operator::quorum::model::plan::auth_name;
 use serde_json::{Value, json};
@@ -13,18 +12,11 @@ use super::{
     policy::Policy,
     surfaces::{doctor_names, quorum_names},
 };
-use crate::{
-    bench::Bench,
-    pods::node_is_ready,
-    quorums::{Quorum, member_of},
-    record::{Recorder, Version},
-};
+use crate::{bench::Bench, quorums::Quorum, record::Version, suite_quorum::helpers::condition};
 
 /// The limit until the status names a refused deletion.
 const NAMED_LIMIT: Duration = Duration::from_secs(30);
 const MAX_TTL: Duration = Duration::from_secs(4);
-/// The API server marks a node that does not report within this time.
-const NOT_READY_LIMIT: Duration = Duration::from_secs(60);
 /// A ttl by which a restarted member is fenced for at least this time.
 const LONG_TTL: Duration = Duration::from_secs(60);
 
@@ -74,39 +66,26 @@ pub(crate) async fn a_missing_priority_class_is_named(bench: Bench) -> anyhow::R
 }
 
 pub(crate) async fn a_policy_that_refuses_the_objects_is_named(bench: Bench) -> anyhow::Result<()> {
-    let rule =
-        json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["statefulsets"]});
-    let probe = async || {
-        let labels = json!({"app": "a"});
-        let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
-        let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "a"},
-            "spec": {"serviceName": "a", "selector": {"matchLabels": labels}, "template": template}});
-        bench
-            .cluster
-            .kubectl_output(&["-n", &bench.namespace, "create", "--dry-run=server", "-f", "-"], &set.to_string())
-            .await
-    };
-    let policy = Policy::create(&bench, rule, "false", "only the platform team runs StatefulSets", probe).await?;
-    let named = does_not_start(&bench, json!({}), "InvalidSpec", &["only the platform team runs StatefulSets"]).await;
-    policy.delete().await?;
-    named
+    let labels = json!({"app": "a"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "a"},
+        "spec": {"serviceName": "a", "selector": {"matchLabels": labels}, "template": template}});
+    let message = "only the platform team runs StatefulSets";
+    let policy = Policy { group: "apps", operation: "CREATE", resource: "statefulsets", admits: "false", message };
+    let test = async { does_not_start(&bench, json!({}), "InvalidSpec", &[message]).await };
+    policy.during(&bench, &["create", "-f", "-"], &set.to_string(), test).await
 }
 
 pub(crate) async fn a_policy_that_refuses_new_passwords_is_named(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let secret = auth_name(&quorum.name);
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["secrets"]});
-    let expression = format!("object.metadata.name != '{secret}'");
-    let change = ["-n", &bench.namespace, "annotate", "secret", &secret, "a=b", "--dry-run=server"];
-    let probe = async || bench.cluster.kubectl_output(&change, "").await;
-    let policy = Policy::create(&bench, rule, &expression, "passwords come from the vault", probe).await?;
-    let named = async {
+    let (secret, message) = (auth_name(&quorum.name), "passwords come from the vault");
+    let admits = &format!("object.metadata.name != '{secret}'");
+    let policy = Policy { group: "", operation: "UPDATE", resource: "secrets", admits, message };
+    let test = async {
         bench.kubectl(&["annotate", "rq", &quorum.name, "redlock-operator.io/rotate-passwords=1"]).await?;
-        quorum_names(&bench, &quorum.name, "", &["passwords come from the vault"]).await
+        quorum_names(&bench, &quorum.name, "", &[message]).await
     };
-    let named = named.await;
-    policy.delete().await?;
-    named
+    policy.during(&bench, &["annotate", "secret", &secret, "a=b"], "", test).await
 }
 
 pub(crate) async fn a_fenced_member_is_named_with_its_time(bench: Bench) -> anyhow::Result<()> {
@@ -144,38 +123,15 @@ pub(crate) async fn a_member_that_does_not_answer_is_named(bench: Bench) -> anyh
 /// The member that an update would replace next still votes.
 pub(crate) async fn a_policy_that_refuses_to_delete_a_member_is_named(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]});
-    let delete = ["-n", &bench.namespace, "delete", "pod", "q-0-0", "--dry-run=server"];
-    let probe = async || bench.cluster.kubectl_output(&delete, "").await;
-    let policy = Policy::create(&bench, rule, "false", "pods of this namespace stay", probe).await?;
-    let named = async {
+    let message = "pods of this namespace stay";
+    let policy = Policy { group: "", operation: "DELETE", resource: "pods", admits: "false", message };
+    let test = async {
         bench.patch("rq", "q", r#"{"spec": {"pod": {"annotations": {"example.com/a": "b"}}}}"#).await?;
-        let is_named = |version: &Version<RedisQuorum>| {
-            let mut conditions = version.object.status.iter().flat_map(|status| &status.conditions);
-            conditions
-                .any(|found| found.type_ == "Progressing" && found.message.contains("pods of this namespace stay"))
-        };
+        let is_named = |version: &Version<RedisQuorum>| condition(version, "Progressing").2.contains(message);
         let status = quorum.recorder.until(NAMED_LIMIT, "Progressing names the policy", is_named).await?;
         let voting = status.object.members().iter().filter(|member| member.state == MemberState::Admitted).count();
         ensure!(voting == 3, "{voting} members vote while no pod can be replaced");
-        doctor_names(&bench, &["Updating", "pods of this namespace stay"]).await
+        doctor_names(&bench, &["Updating", message]).await
     };
-    let named = named.await;
-    policy.delete().await?;
-    named
-}
-
-/// The test cuts off a member's node, and deletes the pod by force.
-pub(crate) async fn an_earlier_process_that_may_still_run_is_named(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let member = member_of(&quorum.recorder.last()?.object, "q-1").cloned().context("no member q-1")?;
-    let node = member.node_name.context("a member without a node")?;
-    let nodes = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), &node).await?;
-    bench.cluster.faults.cut_node(&node).await?;
-    nodes.until(NOT_READY_LIMIT, "the node is not Ready", |version| !node_is_ready(&version.object)).await?;
-    bench.kubectl(&["delete", "pod", "q-1-0", "--force", "--grace-period=0"]).await?;
-    let cause = ["q-1", "PredecessorUnconfirmed", node.as_str()];
-    let named = quorum_names(&bench, &quorum.name, "PredecessorUnconfirmed", &cause).await;
-    bench.cluster.faults.heal_nodes().await?;
-    named
+    policy.during(&bench, &["delete", "pod", "q-0-0"], "", test).await
 }

@@ -1,24 +1,24 @@
-//! Pods that cannot hold a lock.
+//! Pods that cannot hold a lock, and claims that wait for the end of a hold.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use redlock_operator::evidence::obstacle::obstacle;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::surfaces::{doctor_names, event_names, lock_names};
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON},
+    locks::{Lock, SOON, claim},
     record::Version,
-    suite_lock::support::{HTTPD, IDLE, POD_LIMIT, create, election, leader, pod_claim, run, with, worker},
+    suite_lock::support::{HTTPD, IDLE, POD_LIMIT, create, election, leader, liveness, pod_claim, run, with, worker},
 };
 
 const TTL: Duration = Duration::from_secs(3);
 const MISSING_IMAGE: &str = "registry.invalid/missing:1";
 
 /// Creates an election whose only candidate is this pod, and checks that each surface names the cause.
-async fn elects_nobody(bench: &Bench, pod: serde_json::Value, cause: &[&str]) -> anyhow::Result<()> {
+async fn elects_nobody(bench: &Bench, pod: Value, cause: &[&str]) -> anyhow::Result<()> {
     let pod = create(bench, pod).await?;
     // The operator writes the Event once, so the cause must exist before the lock does.
     if cause.contains(&"ErrImagePull") {
@@ -30,14 +30,6 @@ async fn elects_nobody(bench: &Bench, pod: serde_json::Value, cause: &[&str]) ->
     // The operator writes the Event three ttls after the election lost its last candidate.
     event_names(bench, "app", &[&["Warning"], cause].concat()).await?;
     doctor_names(bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await
-}
-
-pub(crate) async fn an_election_without_any_pod_names_its_selector(bench: Bench) -> anyhow::Result<()> {
-    let _lock = Lock::create(&bench, election("app", "app", TTL)).await?;
-    let cause = format!("Namespace {} has no pod that spec.election.selector matches", bench.namespace);
-    lock_names(&bench, "app", "NoCandidate", &[&cause]).await?;
-    event_names(&bench, "app", &["Warning", &cause]).await?;
-    doctor_names(&bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await
 }
 
 pub(crate) async fn a_candidate_whose_image_is_missing_is_named(bench: Bench) -> anyhow::Result<()> {
@@ -90,21 +82,34 @@ pub(crate) async fn a_claim_whose_init_container_runs_is_pointed_to_it(bench: Be
     lock_names(&bench, "app", "NoCandidate", &["app-0", "init container", "spec.claim.container"]).await
 }
 
-pub(crate) async fn a_claim_of_a_pod_that_does_not_exist_names_it(bench: Bench) -> anyhow::Result<()> {
-    let _lock = Lock::create(&bench, pod_claim("app", "app", "app-0", TTL)).await?;
-    lock_names(&bench, "app", "NoCandidate", &[&format!("Pod {}/app-0 does not exist", bench.namespace)]).await
-}
-
 pub(crate) async fn a_holder_that_fails_its_liveness_check_is_named(bench: Bench) -> anyhow::Result<()> {
     let mut pod = worker(&bench, "app-0", "app", HTTPD);
     pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
     run(&bench, pod).await?;
-    let liveness = json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}});
-    let lock = Lock::create(&bench, with(election("app", "app", TTL), liveness)).await?;
+    let lock = Lock::create(&bench, with(election("app", "app", TTL), liveness())).await?;
     let held = lock.held(POD_LIMIT).await?;
     anyhow::ensure!(leader(&held.object).as_deref() == Some("app-0"), "{:?}", held.object.status);
     bench.kubectl(&["exec", "app-0", "--", "rm", "/tmp/www/healthz"]).await?;
     lock.reason("Ending", 2 * TTL + SOON).await?;
     event_names(&bench, "app", &["Ending", "app-0", "404"]).await?;
     lock_names(&bench, "app", "HolderUnhealthy", &["app-0", "liveness"]).await
+}
+
+pub(crate) async fn a_min_hold_that_keeps_the_lock_is_named(bench: Bench) -> anyhow::Result<()> {
+    run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
+    let lock = with(pod_claim("app", "job", "app-0", TTL), json!({"minHold": "3m"}));
+    let lock = Lock::create(&bench, lock).await?;
+    lock.held(POD_LIMIT).await?;
+    bench.kubectl(&["delete", "pod", "app-0"]).await?;
+    lock_names(&bench, "app", "Held", &["minHold keeps the lock"]).await
+}
+
+pub(crate) async fn a_lock_delay_is_named_with_its_end(bench: Bench) -> anyhow::Result<()> {
+    let mut first = claim("first", "job", None, TTL);
+    first["spec"]["claim"]["heartbeat"] = json!("1s");
+    let first = Lock::create(&bench, with(first, json!({"lockDelay": "20s"}))).await?;
+    first.held(SOON).await?;
+    let second = with(claim("second", "job", None, TTL), json!({"lockDelay": "20s"}));
+    let _second = Lock::create(&bench, second).await?;
+    lock_names(&bench, "second", "LockDelay", &["\"first\"", "lockDelay"]).await
 }

@@ -1,56 +1,67 @@
 //! A policy of the cluster that refuses requests in the test's namespace.
 
-use std::{process::Output, time::Duration};
+use std::time::Duration;
 
-use anyhow::ensure;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::{bench::Bench, poll};
+use crate::{bench::Bench, cluster::text_of, poll};
 
 /// The limit until each API server has loaded a policy.
 const LOADED: Duration = Duration::from_secs(60);
 
-/// A ValidatingAdmissionPolicy and its binding, with the name of the namespace.
-pub(super) struct Policy<'a>(&'a Bench);
+/// A ValidatingAdmissionPolicy for one operation on one resource.
+pub(super) struct Policy<'a> {
+    pub(super) group: &'a str,
+    pub(super) operation: &'a str,
+    pub(super) resource: &'a str,
+    /// The condition of the admitted requests.
+    pub(super) admits: &'a str,
+    /// The text of each refusal.
+    pub(super) message: &'a str,
+}
 
-impl<'a> Policy<'a> {
-    /// Creates the policy, and waits until it refuses the probe.
-    pub(super) async fn create<F: Future<Output = anyhow::Result<Output>>>(
-        bench: &'a Bench,
-        rule: Value,
-        expression: &str,
-        message: &str,
-        probe: impl Fn() -> F,
-    ) -> anyhow::Result<Self> {
+impl Policy<'_> {
+    /// Runs a test while the policy is in force, and deletes it afterwards, even if the test fails.
+    ///
+    /// The test begins when the policy refuses this kubectl command, which runs without effect.
+    pub(super) async fn during(
+        &self,
+        bench: &Bench,
+        probe: &[&str],
+        input: &str,
+        test: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
         let (version, name) = ("admissionregistration.k8s.io/v1", bench.namespace.as_str());
         let policy = json!({
             "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
             "spec": {
                 "matchConstraints": {
                     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-                    "resourceRules": [rule],
+                    "resourceRules": [{
+                        "apiGroups": [self.group], "apiVersions": ["*"],
+                        "operations": [self.operation], "resources": [self.resource],
+                    }],
                 },
-                "validations": [{"expression": expression, "message": message}],
+                "validations": [{"expression": self.admits, "message": self.message}],
             },
         });
         let binding = json!({
             "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         });
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string();
-        let applied = bench.cluster.kubectl_output(&["apply", "-f", "-"], &list).await?;
-        ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        bench
+            .cluster
+            .apply(&json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string())
+            .await?;
+        let probe = [probe, &["--dry-run=server"]].concat();
         let refuses = async || {
-            let text = String::from_utf8_lossy(&probe().await?.stderr).into_owned();
-            Ok(text.contains(message).then_some(()))
+            let output = bench.kubectl_output(&probe, input).await?;
+            Ok(text_of(&output).contains(self.message).then_some(()))
         };
         poll::until(LOADED, "the policy refuses requests", refuses).await?;
-        Ok(Self(bench))
-    }
-
-    /// Deletes both objects.
-    pub(super) async fn delete(self) -> anyhow::Result<()> {
+        let result = test.await;
         let kinds = "validatingadmissionpolicybinding,validatingadmissionpolicy";
-        self.0.cluster.kubectl(&["delete", kinds, &self.0.namespace]).await.map(drop)
+        bench.cluster.kubectl(&["delete", kinds, name]).await?;
+        result
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use axum::{Router, body::Bytes, extract::State, routing::post};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use k8s_openapi::ByteString;
@@ -45,7 +45,7 @@ impl<'a> Webhook<'a> {
     }
 
     async fn register(&self, url: &str, authority: &str) -> anyhow::Result<()> {
-        let (cluster, namespace) = (&self.bench.cluster, self.bench.namespace.as_str());
+        let namespace = self.bench.namespace.as_str();
         let rule = json!({"apiGroups": ["redlock-operator.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
             "resources": ["distributedlocks"]});
         let registration = json!({
@@ -64,8 +64,7 @@ impl<'a> Webhook<'a> {
             "spec": {"key": "probe", "suspend": true, "claim": {"identity": "probe"}},
         });
         let list = json!({"apiVersion": "v1", "kind": "List", "items": [registration, probe]}).to_string();
-        let applied = cluster.kubectl_output(&["apply", "-f", "-"], &list).await?;
-        ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        self.bench.cluster.apply(&list).await?;
         let annotate = ["annotate", "dlock", "probe", "example.com/probe=true", "--dry-run=server"];
         let is_called = async || {
             self.bench.kubectl(&annotate).await?;

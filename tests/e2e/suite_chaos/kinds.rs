@@ -1,81 +1,65 @@
 //! Kinds of faults, and how the nemesis injects them.
 
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    KillMember,
-    KillTwoMembers,
-    KillAllMembers,
-    FreezeMember,
-    FreezeTwoMembers,
-    DeletePod,
-    ForceDeletePod,
-    CutMember,
-    DeafMember,
-    MuteMember,
-    HalfOpenMember,
-    CutNode,
-    DeafNode,
-    StepClockAhead,
-    StepClockBack,
-    BusyScript,
-    Roll,
-    ChangeMaxTtl,
-    ChangeMembers,
-    KillLeader,
-    KillFollower,
-    KillOperators,
-    FreezeLeader,
-    DeleteOperatorPod,
-    CutLeaderFromApiServer,
-    CutLeaderFromMembers,
-    KillApiServer,
-    FreezeApiServer,
-    DeafApiServer,
-    RestartKubelet,
-    KillElected,
-    KillClient,
-    FreezeClient,
+/// Defines the kinds with their names in the report.
+macro_rules! kinds {
+    ($($kind:ident $name:literal,)+) => {
+        /// A kind of fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Kind {
+            $($kind),+
+        }
+
+        impl Kind {
+            /// The kinds for the operator's quorum.
+            pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
+
+            /// The name in the report.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name),+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    KillMember "a member killed",
+    KillTwoMembers "two members killed",
+    KillAllMembers "all members killed",
+    FreezeMember "a member frozen",
+    FreezeTwoMembers "two members frozen",
+    DeletePod "a member's pod deleted",
+    ForceDeletePod "a member's pod deleted by force",
+    CutMember "a member cut off",
+    DeafMember "requests to a member dropped",
+    MuteMember "answers of a member dropped",
+    HalfOpenMember "connections to a member open, and dead",
+    CutNode "a node cut off",
+    DeafNode "all that is sent to a node dropped",
+    StepClockAhead "a member's clock stepped ahead",
+    StepClockBack "a member's clock stepped back",
+    BusyScript "a script that does not end",
+    Roll "the quorum rolled",
+    ChangeMaxTtl "maxTTL changed",
+    ChangeMembers "members changed, from three to five or back",
+    KillLeader "the leading operator killed",
+    KillFollower "another operator killed",
+    KillOperators "all operators killed",
+    FreezeLeader "the leading operator frozen",
+    DeleteOperatorPod "an operator's pod deleted by force",
+    CutLeaderFromApiServer "the leading operator cut off from the API server",
+    CutLeaderFromMembers "the leading operator cut off from all members",
+    KillApiServer "the API server killed",
+    FreezeApiServer "the API server frozen",
+    DeafApiServer "requests to the API server dropped",
+    RestartKubelet "a kubelet restarted",
+    KillElected "the elected pod killed",
+    KillClient "a client outside killed",
+    FreezeClient "a client outside frozen",
 }
 
 impl Kind {
-    /// The kinds for the operator's quorum.
-    pub(crate) const ALL: &[Self] = &[
-        Self::KillMember,
-        Self::KillTwoMembers,
-        Self::KillAllMembers,
-        Self::FreezeMember,
-        Self::FreezeTwoMembers,
-        Self::DeletePod,
-        Self::ForceDeletePod,
-        Self::CutMember,
-        Self::DeafMember,
-        Self::MuteMember,
-        Self::HalfOpenMember,
-        Self::CutNode,
-        Self::DeafNode,
-        Self::StepClockAhead,
-        Self::StepClockBack,
-        Self::BusyScript,
-        Self::Roll,
-        Self::ChangeMaxTtl,
-        Self::ChangeMembers,
-        Self::KillLeader,
-        Self::KillFollower,
-        Self::KillOperators,
-        Self::FreezeLeader,
-        Self::DeleteOperatorPod,
-        Self::CutLeaderFromApiServer,
-        Self::CutLeaderFromMembers,
-        Self::KillApiServer,
-        Self::FreezeApiServer,
-        Self::DeafApiServer,
-        Self::RestartKubelet,
-        Self::KillElected,
-        Self::KillClient,
-        Self::FreezeClient,
-    ];
-
     /// The kinds for plain Redis servers, without an operator and claims.
     pub(crate) const PLAIN: &[Self] = &[
         Self::KillMember,
@@ -89,43 +73,4 @@ impl Kind {
         Self::KillClient,
         Self::FreezeClient,
     ];
-
-    /// The name in the report.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::KillMember => "a member killed",
-            Self::KillTwoMembers => "two members killed",
-            Self::KillAllMembers => "all members killed",
-            Self::FreezeMember => "a member frozen",
-            Self::FreezeTwoMembers => "two members frozen",
-            Self::DeletePod => "a member's pod deleted",
-            Self::ForceDeletePod => "a member's pod deleted by force",
-            Self::CutMember => "a member cut off",
-            Self::DeafMember => "requests to a member dropped",
-            Self::MuteMember => "answers of a member dropped",
-            Self::HalfOpenMember => "connections to a member open, and dead",
-            Self::CutNode => "a node cut off",
-            Self::DeafNode => "all that is sent to a node dropped",
-            Self::StepClockAhead => "a member's clock stepped ahead",
-            Self::StepClockBack => "a member's clock stepped back",
-            Self::BusyScript => "a script that does not end",
-            Self::Roll => "the quorum rolled",
-            Self::ChangeMaxTtl => "maxTTL changed",
-            Self::ChangeMembers => "members changed, from three to five or back",
-            Self::KillLeader => "the leading operator killed",
-            Self::KillFollower => "another operator killed",
-            Self::KillOperators => "all operators killed",
-            Self::FreezeLeader => "the leading operator frozen",
-            Self::DeleteOperatorPod => "an operator's pod deleted by force",
-            Self::CutLeaderFromApiServer => "the leading operator cut off from the API server",
-            Self::CutLeaderFromMembers => "the leading operator cut off from all members",
-            Self::KillApiServer => "the API server killed",
-            Self::FreezeApiServer => "the API server frozen",
-            Self::DeafApiServer => "requests to the API server dropped",
-            Self::RestartKubelet => "a kubelet restarted",
-            Self::KillElected => "the elected pod killed",
-            Self::KillClient => "a client outside killed",
-            Self::FreezeClient => "a client outside frozen",
-        }
-    }
 }

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::nemesis::Target;
-use crate::{
-    bench::Bench,
-    pods::{container_security, is_ready, pod_security},
-};
+use crate::{bench::Bench, pods::is_ready, suite_lock::support::worker};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Restarts Redis immediately, like systemd or a container runtime.
@@ -20,7 +17,10 @@ const SUPERVISOR: &str = "trap 'exit 0' TERM; while :; do redis-server --save ''
 pub(crate) async fn start(bench: &Bench) -> anyhow::Result<(Target, Vec<String>)> {
     let target = Target { pods: (0..3).map(|number| format!("plain-{number}")).collect(), supervised: true };
     for name in &target.pods {
-        bench.create::<Pod>(pod(name, &bench.cluster.member_image)).await?;
+        let mut pod = worker(bench, name, "plain", SUPERVISOR);
+        pod["spec"]["containers"][0]["name"] = json!("redis");
+        pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 6379}, "periodSeconds": 1});
+        bench.create::<Pod>(pod).await?;
     }
     let mut urls = Vec::new();
     for name in &target.pods {
@@ -30,23 +30,4 @@ pub(crate) async fn start(bench: &Bench) -> anyhow::Result<(Target, Vec<String>)
         urls.push(format!("redis://{address}:6379"));
     }
     Ok((target, urls))
-}
-
-fn pod(name: &str, image: &str) -> Value {
-    json!({
-        "metadata": {"name": name},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": false,
-            "securityContext": pod_security(),
-            "containers": [{
-                "name": "redis",
-                "image": image,
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", SUPERVISOR],
-                "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 1},
-                "securityContext": container_security(),
-            }],
-        },
-    })
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use redlock_operator::api::MemberState;
 use serde_json::Value;
 
-use super::support::{json, prints, redlock};
+use super::support::{hold_ended, json, prints, redlock};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, token},
@@ -48,10 +49,7 @@ pub(crate) async fn a_holder_that_is_asked_steps_down(bench: Bench) -> anyhow::R
     let key = format!("{}/scheduler", bench.namespace);
     let asked = json(&bench, &["step-down", &key, "--reason", "the new version is ready"]).await?;
     ensure!(asked["asked"] == "step-down" && asked["fencingToken"] == before && asked["ttlMs"] == 3_000, "{asked}");
-    let ended = |version: &crate::record::Version<_>| {
-        crate::locks::status(&version.object).history.first().is_some_and(|past| past.reason == "SteppedDown")
-    };
-    lock.recorder.until_after(mark, SOON, "the hold ended as SteppedDown", ended).await?;
+    hold_ended(&lock, mark, "SteppedDown").await?;
     let history = json(&bench, &["history", &key]).await?;
     let past = history["items"].as_array().context("no items")?.iter().find(|hold| hold["fencingToken"] == before);
     ensure!(past.is_some_and(|hold| hold["reason"] == "SteppedDown"), "{history}");
@@ -67,13 +65,9 @@ pub(crate) async fn a_hold_that_is_broken_is_in_the_history_with_who_and_why(ben
     let mark = lock.recorder.versions().len();
     let output = prints(&bench, &["break", &key, "--reason", "stuck since noon"]).await?;
     ensure!(output.contains("\"first\" loses the lock") && output.contains("--for free"), "{output}");
-    let ended = |version: &crate::record::Version<_>| {
-        crate::locks::status(&version.object).history.first().is_some_and(|past| past.reason == "Broken")
-    };
-    lock.recorder.until_after(mark, SOON, "the hold ended as Broken", ended).await?;
-    let me = bench.cluster.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
-    let text = prints(&bench, &["history", &key]).await?;
-    ensure!(text.contains("Broken") && text.contains("stuck since noon") && text.contains(me.trim()), "{text}");
+    hold_ended(&lock, mark, "Broken").await?;
+    let (user, text) = (bench.user().await?, prints(&bench, &["history", &key]).await?);
+    ensure!(text.contains("Broken") && text.contains("stuck since noon") && text.contains(&user), "{text}");
     let history = json(&bench, &["history", &key]).await?;
     let past = history["items"].as_array().context("no items")?.iter().find(|hold| hold["fencingToken"] == before);
     ensure!(past.is_some_and(|hold| hold["reason"] == "Broken" && hold["heldForMs"].is_i64()), "{history}");
@@ -101,11 +95,7 @@ pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench:
     let restart = json(&bench, &arguments);
     let second = async {
         // While the first member does not vote, the command must restart no other one.
-        quorum
-            .member_until(mark, 0, SOON * 3, "is out", |status| {
-                status.state != redlock_operator::api::MemberState::Admitted
-            })
-            .await?;
+        quorum.member_until(mark, 0, SOON * 3, "is out", |member| member.state != MemberState::Admitted).await?;
         redlock(&bench, &[&["quorum", "restart", &quorum.member(1)], &ns[..]].concat()).await
     };
     let (restarted, refused) = futures::join!(restart, second);

@@ -6,15 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{
-    bench::Bench,
-    operators, pods, poll,
-    quorums::{Quorum, manifest},
-};
+use super::support::quorum_with_reader;
+use crate::{bench::Bench, operators, pods, poll};
 
 const TTL: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(90);
@@ -73,15 +69,7 @@ impl Application {
     ///
     /// Returns it with its answer and the token.
     async fn leading(bench: &Bench) -> anyhow::Result<(Self, Answer, i64)> {
-        let mut quorum = manifest(bench, "q", TTL);
-        let prefix = format!("{}/", bench.namespace);
-        let reader = json!({"name": "look", "namespace": bench.namespace, "keyPrefix": prefix, "access": "Read"});
-        quorum["spec"]["clients"].as_array_mut().context("no clients")?.push(reader);
-        let _quorum = Quorum::ready_as(bench, quorum, TTL).await?;
-        bench.kubectl(&["create", "serviceaccount", POD]).await?;
-        let subject = format!("--serviceaccount={}:{POD}", bench.namespace);
-        let role = format!("--clusterrole={}-holder", operators::NAME);
-        bench.kubectl(&["create", "rolebinding", POD, &role, &subject]).await?;
+        let _quorum = quorum_with_reader(bench, TTL).await?;
         bench.create::<Pod>(pod(bench).await?).await?;
         let application = Self(bench.clone());
         let first = application.until_leads(0).await?;
@@ -110,8 +98,7 @@ impl Application {
     }
 
     async fn restarts(&self, container: &str) -> anyhow::Result<i32> {
-        let pods: Api<Pod> = self.0.api();
-        let status = pods.get(POD).await?.status.unwrap_or_default();
+        let status = self.0.api::<Pod>().get(POD).await?.status.unwrap_or_default();
         let all = status.container_statuses.into_iter().chain(status.init_container_statuses).flatten();
         Ok(all.filter(|status| status.name == container).map(|status| status.restart_count).sum())
     }
@@ -131,7 +118,7 @@ async fn pod(bench: &Bench) -> anyhow::Result<Value> {
         "metadata": {"name": POD},
         "spec": {
             "terminationGracePeriodSeconds": 1,
-            "serviceAccountName": POD,
+            "serviceAccountName": "app",
             "securityContext": pods::pod_security(),
             "volumes": [{"name": "client", "secret": {"secretName": "q-client-look"}}],
             "initContainers": [{
@@ -140,10 +127,7 @@ async fn pod(bench: &Bench) -> anyhow::Result<Value> {
                 "volumeMounts": [{"name": "client", "mountPath": "/client"}],
                 "securityContext": pods::container_security(),
             }],
-            "containers": [{
-                "name": MAIN, "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", APPLICATION], "securityContext": pods::container_security(),
-            }],
+            "containers": [pods::container(bench, MAIN, APPLICATION)],
         },
     }))
 }

@@ -12,11 +12,10 @@ use serde_json::{Value, json};
 use crate::{
     bench::Bench,
     masters::Masters,
-    operators,
-    pods::{container_security, pod_security},
-    poll, quorums,
+    pods::{container, pod_security},
+    poll,
     record::Recorder,
-    suite_tenants::installations::{clean_up, install},
+    suite_tenants::installations::{install, with_second},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(6);
@@ -28,26 +27,17 @@ const LIMIT: Duration = Duration::from_secs(240);
 type Started = BTreeMap<String, bool>;
 
 pub(crate) async fn a_cron_job_in_two_clusters_runs_in_one_of_them(bench: Bench) -> anyhow::Result<()> {
-    bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{}}}", bench.namespace)]).await?;
-    operators::all_available(&bench.cluster).await?;
-    let result = side_by_side(&bench).await;
-    // Even if the test failed, one installation must serve everything again.
-    let gone = clean_up(&bench).await;
-    bench.cluster.deploy().await?;
-    operators::all_available(&bench.cluster).await?;
-    let ready = quorums::default_is_ready(&bench.cluster).await;
-    result.and(gone).and(ready)
+    with_second(&bench, side_by_side(&bench)).await
 }
 
 async fn side_by_side(bench: &Bench) -> anyhow::Result<()> {
     install(bench, &["jobs.enabled=true", "defaultQuorum.create=false"]).await?;
     let masters = Masters::start(bench, 3).await?;
     let addresses: Vec<_> = (0..3).map(|index| masters.address(index)).collect();
+    let quorum = masters.manifest("q", 0, &addresses, MAX_TTL);
     bench
         .beside("cluster", async |other| {
-            let (one, two) =
-                (masters.manifest("q", 0, &addresses, MAX_TTL), masters.manifest("q", 0, &addresses, MAX_TTL));
-            let _quorums = (masters.ready(bench, one).await?, masters.ready(other, two).await?);
+            let _quorums = (masters.ready(bench, quorum.clone()).await?, masters.ready(other, quorum).await?);
             let observed = [jobs_of(bench).await?, jobs_of(other).await?];
             each_time_in_one_of_them(&observed, [bench, other], "q").await
         })
@@ -90,8 +80,7 @@ fn cron_job(bench: &Bench, quorum: &str) -> Value {
                 "redlock-operator.io/on-wait-timeout": "Delete"}},
             "spec": {"suspend": true, "template": {"spec": {
                 "restartPolicy": "Never", "automountServiceAccountToken": false, "securityContext": pod_security(),
-                "containers": [{"name": "main", "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
-                    "command": ["true"], "securityContext": container_security()}]}}}}},
+                "containers": [container(bench, "main", "true")]}}}}},
     })
 }
 

@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{ResourceExt as _, api::ListParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     bench::Bench,
-    locks::{Lock, is_held, status, token},
+    locks::{Lock, is_held, leader, token},
     operators, pods, poll,
+    suite_lock::support::election,
 };
 
 const LONG: Duration = Duration::from_secs(90);
@@ -29,10 +30,7 @@ done"#;
 
 /// Three pods, each with an agent that follows the election `scheduler`.
 async fn deploy(bench: &Bench) -> anyhow::Result<()> {
-    bench.kubectl(&["create", "serviceaccount", APP]).await?;
-    let subject = format!("--serviceaccount={}:{APP}", bench.namespace);
-    let role = format!("--clusterrole={}-holder", operators::NAME);
-    bench.kubectl(&["create", "rolebinding", APP, &role, &subject]).await?;
+    bench.create_account(APP, operators::HOLDER_ROLE).await?;
     let image = operators::image(&bench.cluster).await?;
     let arguments = ["agent", "--election", "scheduler"];
     let deployment = json!({
@@ -50,10 +48,7 @@ async fn deploy(bench: &Bench) -> anyhow::Result<()> {
                         "name": "redlock", "image": image, "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
                         "command": ["/usr/local/bin/redlock"], "args": arguments, "securityContext": pods::container_security(),
                     }],
-                    "containers": [{
-                        "name": "main", "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
-                        "command": ["sh", "-c", APPLICATION], "securityContext": pods::container_security(),
-                    }],
+                    "containers": [pods::container(bench, "main", APPLICATION)],
                 },
             },
         },
@@ -69,8 +64,7 @@ async fn reported(bench: &Bench) -> anyhow::Result<BTreeMap<String, (String, Opt
     let pods = bench.api::<Pod>().list(&ListParams::default().labels(&format!("app={APP}"))).await?;
     let mut reported = BTreeMap::new();
     for pod in pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
-        let arguments = ["-n", &bench.namespace, "logs", &pod.name_any(), "-c", "main", "--tail=1"];
-        let output = bench.cluster.kubectl_output(&arguments, "").await?;
+        let output = bench.kubectl_output(&["logs", &pod.name_any(), "-c", "main", "--tail=1"], "").await?;
         let line = String::from_utf8_lossy(&output.stdout).into_owned();
         if let [_, name, token] = line.split_whitespace().collect::<Vec<_>>()[..] {
             reported.insert(pod.name_any(), (name.to_owned(), token.parse().ok()));
@@ -86,8 +80,7 @@ async fn agree(bench: &Bench, election: &Lock, above: i64) -> anyhow::Result<(St
         if !is_held(&object) || token(&object)? <= above {
             return Ok(None);
         }
-        let (leader, token) =
-            (status(&object).holder.and_then(|holder| holder.pod_name).context("no pod")?, token(&object)?);
+        let (leader, token) = (leader(&object).context("no pod")?, token(&object)?);
         let reported = reported(bench).await?;
         let all = reported.len() == 3 && reported.values().all(|(name, _)| *name == leader);
         let leading: Vec<_> = reported.iter().filter_map(|(pod, (_, token))| Some((pod, (*token)?))).collect();
@@ -97,8 +90,7 @@ async fn agree(bench: &Bench, election: &Lock, above: i64) -> anyhow::Result<(St
 }
 
 pub(crate) async fn agents_name_the_leader_of_an_election(bench: Bench) -> anyhow::Result<()> {
-    let election: Value = json!({"metadata": {"name": "scheduler"}, "spec": {"ttl": "10s", "election": {"selector": {"matchLabels": {"app": APP}}}}});
-    let election = Lock::create(&bench, election).await?;
+    let election = Lock::create(&bench, election("scheduler", APP, Duration::from_secs(10))).await?;
     deploy(&bench).await?;
     let (first, before) = agree(&bench, &election, 0).await?;
     let deleted = bench.now();

@@ -8,9 +8,11 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use redlock_operator::api::{DistributedLock, conditions::is_true};
-use tokio::process::Command;
 
-use super::running::{claims, held};
+use super::{
+    running::{claims, held},
+    support::terminate,
+};
 use crate::{
     bench::Bench,
     locks::{SOON, reason_of, status},
@@ -74,9 +76,8 @@ pub(crate) async fn controllers_in_go_lead_one_after_the_other(bench: Bench) -> 
 
 async fn a_released_lock_goes_on_at_once(bench: &Bench, second: &mut Program, third: &Program) -> anyhow::Result<()> {
     let its_claim = held(bench).await?.name_any();
-    let pid = second.child.id().context("no process ID")?;
     let signalled = bench.now();
-    ensure!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?.success(), "kill");
+    terminate(&second.child).await?;
     let token = leads(third, SOON).await?;
     bench.figures.add("stopped controller in Go: the next one leads after", bench.now().since(signalled));
     let ended = second.ended(LONG).await?;

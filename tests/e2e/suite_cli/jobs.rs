@@ -13,17 +13,20 @@ use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, is_held, message_of, reason_of, status, token},
+    locks::{Lock, SOON, claim, is_held, message_of, reason_of, status, token, with},
     operators,
-    pods::{container_security, pod_security},
+    pods::{container, pod_security},
     poll,
     record::{Recorder, Version},
+    suite_lock::support::{IDLE, LockVersion, works_on},
 };
 
 /// The limit from the start of a Job to the end of its pod's work.
 ///
 /// The image is already on the node.
 const JOB_LIMIT: Duration = Duration::from_secs(60);
+
+const TTL: Duration = Duration::from_secs(4);
 
 type JobVersion = Version<Job>;
 
@@ -34,14 +37,13 @@ fn job(bench: &Bench, name: &str, annotations: &[(&str, &str)], script: &str) ->
     let annotations: serde_json::Map<_, _> =
         annotations.iter().map(|(name, value)| (format!("redlock-operator.io/{name}"), json!(value))).collect();
     let token = json!({"fieldRef": {"fieldPath": "metadata.annotations['redlock-operator.io/token']"}});
+    let mut main = container(bench, "main", script);
+    main["env"] = json!([{"name": "TOKEN", "valueFrom": token}]);
     json!({
         "metadata": {"name": name, "annotations": annotations},
         "spec": {"suspend": true, "backoffLimit": 4, "template": {"metadata": {"labels": {"job": name}}, "spec": {
             "restartPolicy": "Never", "terminationGracePeriodSeconds": 6, "automountServiceAccountToken": false,
-            "securityContext": pod_security(),
-            "containers": [{"name": "main", "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", script], "env": [{"name": "TOKEN", "valueFrom": token}],
-                "securityContext": container_security()}]}}},
+            "securityContext": pod_security(), "containers": [main]}}},
     })
 }
 
@@ -49,9 +51,25 @@ fn is_suspended(job: &Job) -> bool {
     job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
 }
 
-fn has(job: &Job, condition: &str) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|it| it.type_ == condition && it.status == "True")
+/// Waits until a Job was started and then suspended.
+async fn stopped(job: &Recorder<Job>, limit: Duration) -> anyhow::Result<()> {
+    let is_stopped = |v: &JobVersion| is_suspended(&v.object) && template_token(&v.object).is_some();
+    job.until(limit, "suspended again", is_stopped).await.map(drop)
+}
+
+/// Waits until a Job is complete.
+async fn complete(job: &Recorder<Job>) -> anyhow::Result<JobVersion> {
+    let is_complete = |v: &JobVersion| {
+        let conditions = v.object.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        conditions.iter().any(|it| it.type_ == "Complete" && it.status == "True")
+    };
+    job.until(JOB_LIMIT, "Complete", is_complete).await
+}
+
+/// Waits until a claim has ended for this reason.
+async fn finished(claim: &Recorder<DistributedLock>, reason: &str, limit: Duration) -> anyhow::Result<LockVersion> {
+    let is_finished = |v: &LockVersion| reason_of(&v.object, "Finished") == Some(reason);
+    claim.until(limit, &format!("Finished with reason {reason}"), is_finished).await
 }
 
 fn template_token(job: &Job) -> Option<i64> {
@@ -127,7 +145,7 @@ pub(crate) async fn jobs_on_one_key_run_one_after_the_other(bench: Bench) -> any
     }
     let (mut runs, mut tokens) = (Vec::new(), Vec::new());
     for (name, job, claim, pods) in &jobs {
-        let complete = job.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
+        let complete = complete(job).await?;
         let held = claim.versions().into_iter().find(|v| is_held(&v.object)).context("the claim was never held")?;
         let token = token(&held.object)?;
         ensure!(
@@ -144,7 +162,7 @@ pub(crate) async fn jobs_on_one_key_run_one_after_the_other(bench: Bench) -> any
         );
         let said = bench.kubectl(&["logs", &format!("job/{name}")]).await?;
         ensure!(said.trim() == format!("token {token}"), "{name} printed {said:?}");
-        let freed = claim.until(SOON, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
+        let freed = finished(claim, "Released", SOON).await?;
         ensure!(status(&freed.object).holder.is_none(), "{name}: {:?}", freed.object.status);
         bench.figures.add("Job complete: lock free after", freed.at.since(complete.at));
         let ended = pods.versions().iter().rev().find_map(|v| times(&v.object)).context("no end of the pod")?;
@@ -158,26 +176,18 @@ pub(crate) async fn jobs_on_one_key_run_one_after_the_other(bench: Bench) -> any
 
 pub(crate) async fn a_claim_that_names_a_job_starts_it(bench: Bench) -> anyhow::Result<()> {
     let job = create(&bench, job(&bench, "by-hand", &[("lock", "")], "sleep 2")).await?;
-    let lock = Lock::create(
-        &bench,
-        json!({"metadata": {"name": "mine"},
-        "spec": {"key": "by-hand", "ttl": "4s", "claim": {"jobName": "by-hand"}}}),
-    )
-    .await?;
+    let by_job = |name: &str| with(claim(name, "by-hand", None, TTL), json!({"claim": {"jobName": "by-hand"}}));
+    let lock = Lock::create(&bench, by_job("mine")).await?;
     let held = lock.held(SOON).await?;
     let holder = status(&held.object).holder.context("no holder")?;
     ensure!(holder.job_name.as_deref() == Some("by-hand") && holder.identity == "by-hand", "{holder:?}");
-    job.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
-    lock.recorder.until(SOON, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
+    complete(&job).await?;
+    finished(&lock.recorder, "Released", SOON).await?;
     // A finished Job cannot be started again.
-    let again = Lock::create(
-        &bench,
-        json!({"metadata": {"name": "again"},
-        "spec": {"key": "by-hand", "ttl": "4s", "claim": {"jobName": "by-hand"}}}),
-    )
-    .await?;
+    let again = Lock::create(&bench, by_job("again")).await?;
     let refused = again.reason("NoCandidate", SOON).await?;
-    ensure!(message_of(&refused.object, "Held").contains("has finished"), "{}", message_of(&refused.object, "Held"));
+    let message = message_of(&refused.object, "Held");
+    ensure!(message.contains("has finished"), "{message}");
     Ok(())
 }
 
@@ -195,54 +205,38 @@ pub(crate) async fn a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token(b
     let name = pod.object.name_any();
     bench.patch("pod", &name, r#"{"metadata":{"finalizers":null}}"#).await?;
     bench.kubectl(&["delete", "pod", &name, "--grace-period=0", "--force", "--wait=false"]).await?;
-    let is_stopping = |v: &Version<DistributedLock>| status(&v.object).stopping.is_some();
+    let is_stopping = |v: &LockVersion| status(&v.object).stopping.is_some();
     let stopping = claim.until_after(mark, SOON, "its Job is being stopped", is_stopping).await?;
     ensure!(is_held(&stopping.object), "the lock must be held until the Job is stopped");
-    job.until(SOON, "suspended", |v: &JobVersion| is_suspended(&v.object) && template_token(&v.object).is_some())
-        .await?;
-    let again = |v: &Version<DistributedLock>| token(&v.object).is_ok_and(|token| token > first_token);
+    stopped(&job, SOON).await?;
+    let again = |v: &LockVersion| token(&v.object).is_ok_and(|token| token > first_token);
     let second = claim.until_after(mark, JOB_LIMIT, "held again with a larger token", again).await?;
     let past = status(&second.object).history;
     ensure!(past.first().is_some_and(|past| past.reason == "HolderGone"), "{past:?}");
     ensure!(status(&second.object).transitions == 2, "{:?}", second.object.status);
-    let complete = job.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
+    let complete = complete(&job).await?;
     ensure!(template_token(&complete.object) == Some(token(&second.object)?), "another token");
-    claim.until(JOB_LIMIT, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
-    // The pod in doubt has only the first token.
-    let tokens: Vec<_> = pods
-        .versions()
-        .iter()
-        .map(|v| (v.object.uid(), v.object.annotations().get("redlock-operator.io/token").cloned()))
-        .collect();
-    let of_first = tokens
-        .iter()
-        .filter(|(uid, _)| *uid == pod.object.uid())
-        .all(|(_, token)| *token == Some(first_token.to_string()));
-    let of_others = tokens
-        .iter()
-        .filter(|(uid, _)| *uid != pod.object.uid())
-        .all(|(_, token)| *token != Some(first_token.to_string()));
-    ensure!(of_first && of_others, "{tokens:?}");
+    finished(&claim, "Released", JOB_LIMIT).await?;
+    for version in pods.versions() {
+        let token = version.object.annotations().get("redlock-operator.io/token");
+        let (is_in_doubt, has_first) =
+            (version.object.uid() == pod.object.uid(), token == Some(&first_token.to_string()));
+        ensure!(is_in_doubt == has_first, "only the pod in doubt has the first token: {token:?}");
+    }
     Ok(())
 }
 
 pub(crate) async fn a_job_at_its_max_hold_keeps_the_lock_until_its_pod_ends(bench: Bench) -> anyhow::Result<()> {
     let pods = pods_of(&bench, "long").await?;
     // It works through four of its six seconds of grace.
-    let script = "trap 'sleep 4; exit 0' TERM; while :; do sleep 3600 & wait $!; done";
     let annotations = [("lock", "long"), ("ttl", "4s"), ("max-hold", "8s")];
-    let job_seen = create(&bench, job(&bench, "long", &annotations, script)).await?;
+    let long = create(&bench, job(&bench, "long", &annotations, &works_on(Duration::from_secs(4)))).await?;
     let claim = claim_of(&bench, "long").await?;
     claim.until(SOON, "Held", |v| is_held(&v.object)).await?;
     let next = create(&bench, job(&bench, "next", &[("lock", "long"), ("ttl", "4s")], "true")).await?;
     pods.until(JOB_LIMIT, "the pod runs", runs).await?;
-    job_seen
-        .until(JOB_LIMIT, "suspended again", |v: &JobVersion| {
-            is_suspended(&v.object) && template_token(&v.object).is_some()
-        })
-        .await?;
-    let finished =
-        claim.until(JOB_LIMIT, "Finished", |v| reason_of(&v.object, "Finished") == Some("MaxHoldReached")).await?;
+    stopped(&long, JOB_LIMIT).await?;
+    let finished = finished(&claim, "MaxHoldReached", JOB_LIMIT).await?;
     let ended = |v: &Version<Pod>| v.gone || main_of(&v.object).is_some_and(|state| state.terminated.is_some());
     let ended = pods.until(SOON, "the container has ended", ended).await?;
     ensure!(finished.at > ended.at, "the lock was free {:?} before the pod ended", ended.at.since(finished.at));
@@ -251,34 +245,23 @@ pub(crate) async fn a_job_at_its_max_hold_keeps_the_lock_until_its_pod_ends(benc
     let valid = held.last().and_then(|v| status(&v.object).valid_until).context("never held")?;
     let early = ended.wall.0 - valid.as_millis();
     ensure!(early <= 0, "its validity ended {early} ms before the pod");
-    next.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
+    complete(&next).await?;
     ensure!(reported(&bench, "long", "LockEnded").await?.contains("stays suspended"), "the Event has no next step");
-    let last = job_seen.last()?.object;
-    ensure!(is_suspended(&last), "the Job was started again");
+    ensure!(is_suspended(&long.last()?.object), "the Job was started again");
     Ok(())
 }
 
 pub(crate) async fn a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that(bench: Bench) -> anyhow::Result<()> {
-    let holder = Lock::create(
-        &bench,
-        json!({"metadata": {"name": "holder"},
-        "spec": {"key": "busy", "ttl": "4s", "claim": {"identity": "holder"}}}),
-    )
-    .await?;
+    let holder = Lock::create(&bench, claim("holder", "busy", None, TTL)).await?;
     holder.held(SOON).await?;
     let waits = [("lock", "busy"), ("ttl", "4s"), ("wait-timeout", "2s")];
     let stays = create(&bench, job(&bench, "stays", &waits, "true")).await?;
     let goes =
         create(&bench, job(&bench, "goes", &[&waits[..], &[("on-wait-timeout", "Delete")]].concat(), "true")).await?;
     goes.until_gone(JOB_LIMIT).await?;
-    ensure!(
-        reported(&bench, "goes", "LockWaitTimeout").await?.contains("deletes it"),
-        "the Event does not announce the deletion"
-    );
-    ensure!(
-        reported(&bench, "stays", "LockWaitTimeout").await?.contains("stays suspended"),
-        "the Event has no next step"
-    );
+    for (name, next) in [("goes", "deletes it"), ("stays", "stays suspended")] {
+        ensure!(reported(&bench, name, "LockWaitTimeout").await?.contains(next), "no {next:?} in the Event on {name}");
+    }
     ensure!(is_suspended(&stays.last()?.object), "it was started without its lock");
     // The claim of the deleted Job is deleted with it.
     let none = async || Ok(claims(&bench, "goes").await?.is_empty().then_some(()));
@@ -287,7 +270,7 @@ pub(crate) async fn a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that(benc
     let claim = claims(&bench, "stays").await?.pop().context("no claim")?.name_any();
     holder.remove().await?;
     bench.delete::<DistributedLock>(&claim).await?;
-    stays.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await.map(drop)
+    complete(&stays).await.map(drop)
 }
 
 pub(crate) async fn a_job_that_others_manage_is_left_alone(bench: Bench) -> anyhow::Result<()> {
@@ -315,44 +298,26 @@ pub(crate) async fn a_job_that_others_manage_is_left_alone(bench: Bench) -> anyh
     let wrong = create(&bench, job(&bench, "wrong", &[("lock", "theirs"), ("ttl", "ten")], "true")).await?;
     ensure!(reported(&bench, "wrong", "LockAnnotationInvalid").await?.contains("redlock-operator.io/ttl"), "which one");
     bench.kubectl(&["annotate", "job", "wrong", "redlock-operator.io/ttl=4s", "--overwrite"]).await?;
-    wrong.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await.map(drop)
+    complete(&wrong).await.map(drop)
 }
 
 pub(crate) async fn a_job_that_another_client_suspends_is_left_alone(bench: Bench) -> anyhow::Result<()> {
     let pods = pods_of(&bench, "paused").await?;
-    let script = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
-    let seen = create(&bench, job(&bench, "paused", &[("lock", "paused"), ("ttl", "4s")], script)).await?;
+    let seen = create(&bench, job(&bench, "paused", &[("lock", "paused"), ("ttl", "4s")], IDLE)).await?;
     let claim = claim_of(&bench, "paused").await?;
     pods.until(JOB_LIMIT, "the pod runs", runs).await?;
     bench.patch("job", "paused", r#"{"spec":{"suspend":true}}"#).await?;
-    let finished = claim.until(JOB_LIMIT, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
-    ensure!(
-        message_of(&finished.object, "Finished").contains("Another client"),
-        "{}",
-        message_of(&finished.object, "Finished")
-    );
+    let finished = finished(&claim, "Released", JOB_LIMIT).await?;
+    let message = message_of(&finished.object, "Finished");
+    ensure!(message.contains("Another client"), "{message}");
     ensure!(reported(&bench, "paused", "LockEnded").await?.contains("Delete the claim"), "the Event has no next step");
     ensure!(is_suspended(&seen.last()?.object), "it was started again");
     // A user deletes the claim, and the Job runs again.
     let mark = seen.mark();
     bench.delete::<DistributedLock>(&finished.object.name_any()).await?;
-    let again =
-        |v: &JobVersion| !is_suspended(&v.object) && template_token(&v.object) > template_token(&finished_job(&seen));
+    let first = seen.versions().iter().find_map(|v| template_token(&v.object));
+    let again = |v: &JobVersion| !is_suspended(&v.object) && template_token(&v.object) > first;
     seen.until_after(mark.saturating_sub(1), JOB_LIMIT, "runs again with a larger token", again).await.map(drop)
-}
-
-fn finished_job(seen: &Recorder<Job>) -> Job {
-    // This is the Job's first version with a token.
-    let first = seen.versions().into_iter().find(|v| template_token(&v.object).is_some());
-    first.map(|v| v.object).unwrap_or_default()
-}
-
-/// A client with the rights of the operator's account.
-fn as_operator(bench: &Bench) -> anyhow::Result<Client> {
-    let mut config = bench.cluster.config.clone();
-    let account = format!("system:serviceaccount:{}:{}", bench.cluster.operator_namespace, operators::NAME);
-    config.auth_info.impersonate = Some(account);
-    Ok(Client::try_from(config)?)
 }
 
 pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -> anyhow::Result<()> {
@@ -362,9 +327,9 @@ pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -
     asks["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "batch"});
     bench.create::<Job>(asks).await?;
     bench.patch("job", "asks", r#"{"spec":{"suspend":false}}"#).await?;
-    let operator = format!("--as=system:serviceaccount:{}:{}", bench.cluster.operator_namespace, operators::NAME);
-    let own = ["-n", bench.namespace.as_str(), operator.as_str()];
-    for (patch, expected) in [
+    let account = operators::account(&bench.cluster);
+    let patch = ["--as", account.as_str(), "patch", "--type=merge", "job", "theirs", "-p"];
+    for (change, expected) in [
         (r#"{"spec":{"parallelism":3}}"#, "suspend and podReplacementPolicy"),
         (r#"{"spec":{"backoffLimit":0}}"#, "suspend and podReplacementPolicy"),
         (r#"{"spec":{"activeDeadlineSeconds":1}}"#, "suspend and podReplacementPolicy"),
@@ -375,37 +340,28 @@ pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -
         (r#"{"metadata":{"labels":{"a":"b"}}}"#, "labels, finalizers or owners"),
         (r#"{"metadata":{"finalizers":["example.com/a"]}}"#, "labels, finalizers or owners"),
     ] {
-        let arguments = [&own[..], &["patch", "job", "theirs", "--type=merge", "-p", patch]].concat();
-        let output = bench.cluster.kubectl_output(&arguments, "").await?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(!output.status.success() && said.contains(expected), "{patch}: {said}");
+        bench.refuses(&[&patch[..], &[change]].concat(), "", expected).await?;
     }
-    let jobs: Api<Job> = Api::namespaced(as_operator(&bench)?, &bench.namespace);
+    let mut config = bench.cluster.config.clone();
+    config.auth_info.impersonate = Some(account.clone());
+    let jobs = Api::<Job>::namespaced(Client::try_from(config)?, &bench.namespace);
     let status = json!({"status": {"startTime": null, "failed": 7}});
     let refused = jobs.patch_status("theirs", &PatchParams::default(), &Patch::Merge(status)).await;
     let said = refused.err().context("the status was changed")?.to_string();
     ensure!(said.contains("removal of startTime"), "{said}");
     for name in ["theirs", "asks"] {
-        let output = bench.cluster.kubectl_output(&[&own[..], &["delete", "job", name]].concat(), "").await?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(!output.status.success() && said.contains("can delete no Jobs"), "{name}: {said}");
+        bench.refuses(&["--as", &account, "delete", "job", name], "", "can delete no Jobs").await?;
     }
     let start = r#"{"spec":{"suspend":false}}"#;
-    let output = bench
-        .cluster
-        .kubectl_output(&[&own[..], &["patch", "job", "of-others", "--type=merge", "-p", start]].concat(), "")
-        .await?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(!output.status.success() && said.contains("only Jobs with the annotation"), "{said}");
-    let claim = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "x"},
-        "spec": {"key": "x", "claim": {"identity": "x"}}});
-    let output = bench.cluster.kubectl_output(&[&own[..], &["create", "-f", "-"]].concat(), &claim.to_string()).await?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(!output.status.success() && said.contains("claims of Jobs"), "{said}");
+    let of_others = ["--as", &account, "patch", "--type=merge", "job", "of-others", "-p", start];
+    bench.refuses(&of_others, "", "only Jobs with the annotation").await?;
+    let mut claim = claim("x", "x", None, TTL);
+    claim["apiVersion"] = json!("redlock-operator.io/v1alpha1");
+    claim["kind"] = json!("DistributedLock");
+    bench.refuses(&["--as", &account, "create", "-f", "-"], &claim.to_string(), "claims of Jobs").await?;
     // The account has the rights that it needs.
-    for patch in [r#"{"spec":{"suspend":false}}"#, r#"{"spec":{"suspend":true}}"#] {
-        let arguments = [&own[..], &["patch", "job", "theirs", "--type=merge", "-p", patch]].concat();
-        ensure!(bench.cluster.kubectl_output(&arguments, "").await?.status.success(), "{patch}");
+    for change in [start, r#"{"spec":{"suspend":true}}"#] {
+        bench.kubectl(&[&patch[..], &[change]].concat()).await?;
     }
     Ok(())
 }

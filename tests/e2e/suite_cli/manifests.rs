@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
-use kube::{Api, ResourceExt as _, api::ListParams};
+use kube::{ResourceExt as _, api::ListParams};
 
 use super::running::claims;
 use crate::{
@@ -34,24 +34,21 @@ async fn apply(bench: &Bench, name: &str) -> anyhow::Result<()> {
     let text = text.replace(PUBLISHED, &image).replace(APPLICATION, &bench.cluster.member_image);
     let text = text.replace("namespace: shop", &format!("namespace: {}", bench.namespace));
     let text = text.replace("shop/", &format!("{}/", bench.namespace));
-    let role = format!("name: {}-holder", operators::NAME);
+    let role = format!("name: {}", operators::HOLDER_ROLE);
     ensure!(text.matches("kind: RoleBinding").count() == 1 && text.contains(&role), "{name} binds another role");
-    let applied = bench.cluster.kubectl_output(&["apply", "-f", "-"], &text).await?;
-    ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-    Ok(())
+    bench.cluster.apply(&text).await
 }
 
 /// The lines of a pod that end with a token, without the error of a container that has not started.
 async fn tokens(bench: &Bench, pod: &str, words: &str) -> anyhow::Result<Vec<i64>> {
-    let output = bench.cluster.kubectl_output(&["-n", &bench.namespace, "logs", pod, "-c", "main"], "").await?;
+    let output = bench.kubectl_output(&["logs", pod, "-c", "main"], "").await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.lines().filter_map(|line| line.strip_prefix(words)?.trim().parse().ok()).collect())
 }
 
 async fn job_ends(bench: &Bench, name: &str) -> anyhow::Result<()> {
-    let jobs: Api<Job> = bench.api();
     poll::until(LONG, "the Job is complete", async || {
-        let job = jobs.get(name).await?.status.unwrap_or_default();
+        let job = bench.api::<Job>().get(name).await?.status.unwrap_or_default();
         ensure!(
             job.failed.unwrap_or(0) == 0,
             "{name} has failed: {:?}",

@@ -10,6 +10,7 @@ use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, token},
     poll,
+    suite_causes::surfaces::lock_names,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -102,41 +103,17 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
         "{reports}"
     );
     ensure!(second["toDo"].as_str().is_some_and(|text| text.contains("priority")), "{second}");
+    lock_names(&bench, "second", "Queued", &["\"first\""]).await?;
 
     let all = as_json(&bench, &[&["explain", "reindex"], &ns[..]].concat()).await?;
     ensure!(all["held"] == true && link(&all, "queue")["lines"].to_string().contains("dlock/second"), "{all}");
 
-    let mut refused = claim("third", "third", None, TTL);
-    refused["spec"]["quorumRef"] = json!({"name": "absent"});
-    let third = Lock::create(&bench, refused).await?;
+    let third = Lock::create(&bench, claim("third", "third", Some("absent"), TTL)).await?;
     third.reason("NotAccepted", SOON).await?;
     let third = as_json(&bench, &[&["explain", "dlock/third"], &ns[..]].concat()).await?;
     let absent = format!("RedisQuorum {}/absent does not exist.", bench.namespace);
     ensure!(link(&third, "quorum")["lines"][0] == absent && link(&third, "quorum")["state"] == "Stops", "{third}");
     ensure!(link(&third, "accepted")["lines"].to_string().contains("QuorumNotFound"), "{third}");
-    Ok(())
-}
-
-/// The command prints colours to a terminal, but not to a pipe or with NO_COLOR.
-pub(crate) async fn colours_are_seen_on_a_terminal_only(bench: Bench) -> anyhow::Result<()> {
-    let (_first, _second) = two_claims(&bench).await?;
-    let (program, namespace) = (bench.cluster.redlock_path(), &bench.namespace);
-    let kubeconfig = bench.cluster.kubeconfig.display();
-    let command = format!("{program} --version >/dev/null; {program} list -n {namespace} --kubeconfig {kubeconfig}");
-    let run = async |environment: &str| {
-        let line =
-            format!("{environment} TERM=xterm script --quiet --return --command '{command}' /dev/null </dev/null");
-        bench.cluster.shell(&line).await
-    };
-    let observed = run("NO_COLOR=").await?;
-    ensure!(observed.contains("\u{1b}[32mHeld\u{1b}[0m"), "the holder is not green: {observed:?}");
-    ensure!(observed.contains("\u{1b}[33mQueued\u{1b}[0m"), "the waiting claim is not yellow: {observed:?}");
-    let plain = run("NO_COLOR=1").await?;
-    ensure!(plain.contains("Held") && !plain.contains('\u{1b}'), "{plain:?}");
-    let progress = format!("{program} wait dlock/second -n {namespace} --timeout 1s --kubeconfig {kubeconfig} || true");
-    let line = format!("TERM=xterm script --quiet --return --command '{progress}' /dev/null </dev/null");
-    let waited = bench.cluster.shell(&line).await?;
-    ensure!(waited.contains("waiting: dlock/second is Queued"), "no progress is shown: {waited:?}");
     Ok(())
 }
 
@@ -146,9 +123,7 @@ pub(crate) async fn colours_are_seen_on_a_terminal_only(bench: Bench) -> anyhow:
 pub(crate) async fn a_viewer_sees_locks_and_is_told_which_role_breaks_them(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     let (namespace, key) = (bench.namespace.as_str(), format!("{}/reindex", bench.namespace));
-    bench.kubectl(&["create", "serviceaccount", "viewer"]).await?;
-    let account = format!("--serviceaccount={namespace}:viewer");
-    bench.kubectl(&["create", "rolebinding", "viewer", "--clusterrole=redlock-operator-view", &account]).await?;
+    bench.create_account("viewer", "redlock-operator-view").await?;
     let token = bench.kubectl(&["create", "token", "viewer"]).await?;
     let config = std::env::temp_dir().join(format!("{namespace}.viewer"));
     std::fs::copy(&bench.cluster.kubeconfig, &config)?;

@@ -1,4 +1,4 @@
-//! `redlock run` with claims, from the machine of the test and in a pod.
+//! `redlock run` with claims, from the machine of the test and in a pod, and `hold`, `acquire` and `release`.
 
 use std::{
     process::{Output, Stdio},
@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{ResourceExt, api::ListParams};
 use redlock_operator::api::DistributedLock;
 use serde_json::json;
 use tokio::{
@@ -16,6 +16,7 @@ use tokio::{
     time::timeout,
 };
 
+use super::support::{succeeds, terminate};
 use crate::{
     bench::Bench,
     locks::{SOON, is_held, token},
@@ -44,8 +45,7 @@ pub(super) async fn output(bench: &Bench, arguments: &[&str]) -> anyhow::Result<
 
 /// The only claims of this test's namespace.
 pub(super) async fn claims(bench: &Bench) -> anyhow::Result<Vec<DistributedLock>> {
-    let locks: Api<DistributedLock> = bench.api();
-    Ok(locks.list(&ListParams::default()).await?.items)
+    Ok(bench.api::<DistributedLock>().list(&ListParams::default()).await?.items)
 }
 
 pub(super) async fn held(bench: &Bench) -> anyhow::Result<DistributedLock> {
@@ -91,8 +91,7 @@ pub(crate) async fn a_second_command_waits_or_gives_up(bench: Bench) -> anyhow::
     ensure!(String::from_utf8_lossy(&late.stderr).contains("place 1 in the queue"), "{late:?}");
     let second = redlock(&bench, &["run", "--lock", &lock, "--ttl", TTL, "--", "sh", "-c", "echo second"]).spawn()?;
     poll::until(SOON, "the second one waits", async || Ok((claims(&bench).await?.len() >= 2).then_some(()))).await?;
-    let pid = first.id().context("no process ID")?;
-    ensure!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?.success(), "kill");
+    terminate(&first).await?;
     ensure!(timeout(LONG, first.wait()).await??.code() == Some(143), "the signal was not passed on");
     let second = timeout(LONG, second.wait_with_output()).await??;
     ensure!(second.status.success() && second.stdout == b"second\n", "{second:?}");
@@ -133,10 +132,7 @@ pub(crate) async fn a_broken_lock_ends_its_command_while_it_is_still_valid(bench
 }
 
 pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Bench) -> anyhow::Result<()> {
-    bench.kubectl(&["create", "serviceaccount", "app"]).await?;
-    let subject = format!("--serviceaccount={}:app", bench.namespace);
-    let role = format!("--clusterrole={}-holder", operators::NAME);
-    bench.kubectl(&["create", "rolebinding", "app", &role, &subject]).await?;
+    bench.create_account("app", operators::HOLDER_ROLE).await?;
     let image = operators::image(&bench.cluster).await?;
     let lock = format!("{}/migration", bench.namespace);
     // The image has only `redlock`, so the command is `redlock`. It needs neither the downward API nor kubectl.
@@ -156,16 +152,8 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
             }],
         },
     });
-    bench.create::<Pod>(pod).await?;
-    let pods: Api<Pod> = bench.api();
-    let ended = async || {
-        let pod = pods.get("migration").await?;
-        let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-        Ok(["Succeeded", "Failed"].contains(&phase.as_str()).then_some((phase, pod)))
-    };
-    let (phase, pod) = poll::until(LONG, "the pod has ended", ended).await?;
-    let text = bench.kubectl(&["logs", "migration"]).await?;
-    ensure!(phase == "Succeeded", "{phase}: {text}");
+    let pod = bench.create::<Pod>(pod).await?;
+    let text = succeeds(&bench, "migration", LONG).await?;
     ensure!(text.contains("kind: CustomResourceDefinition"), "the command has not run: {text}");
     let claims = claims(&bench).await?;
     let claim = claims.first().context("no claim")?;
@@ -176,5 +164,36 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
         "the pod does not own the claim"
     );
     ensure!(is_free(&bench).await?, "the lock was not released");
+    Ok(())
+}
+
+pub(crate) async fn a_lock_is_acquired_in_one_step_and_released_in_another(bench: Bench) -> anyhow::Result<()> {
+    let lock = format!("{}/deploy", bench.namespace);
+    let acquired = output(&bench, &["acquire", "--lock", &lock, "--max-hold", "30m"]).await?;
+    ensure!(acquired.status.success(), "{acquired:?}");
+    let text = String::from_utf8(acquired.stdout)?.trim().to_owned();
+    let claim = held(&bench).await?;
+    ensure!(text == token(&claim)?.to_string(), "it did not print the token: {text}");
+    let older = (token(&claim)? - 1).to_string();
+    let refused = output(&bench, &["release", &lock, "--fencing-token", &older]).await?;
+    ensure!(!refused.status.success(), "a release with an older token succeeded: {refused:?}");
+    ensure!(!is_free(&bench).await?, "the lock was released");
+    let released = output(&bench, &["release", &lock, "--fencing-token", &text]).await?;
+    ensure!(released.status.success(), "{released:?}");
+    ensure!(is_free(&bench).await?, "it was not released");
+    Ok(())
+}
+
+pub(crate) async fn a_lock_is_held_until_the_command_is_stopped(bench: Bench) -> anyhow::Result<()> {
+    let lock = format!("{}/maintenance", bench.namespace);
+    let mut child = redlock(&bench, &["hold", "--lock", &lock]).spawn()?;
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().context("no output")?;
+    timeout(SOON, BufReader::new(stdout).read_line(&mut line)).await.context("no token")??;
+    ensure!(line.trim() == token(&held(&bench).await?)?.to_string(), "it did not print the token");
+    terminate(&child).await?;
+    let ended = timeout(LONG, child.wait()).await.context("it has not ended")??;
+    ensure!(ended.success(), "{ended:?}");
+    ensure!(is_free(&bench).await?, "it was not released");
     Ok(())
 }

@@ -40,8 +40,12 @@ pub(crate) async fn a_doctor_finds_a_healthy_installation_well(bench: Bench) -> 
     let set = ["--kubeconfig", &config, "config", "set-cluster", &cluster, "--server=https://127.0.0.1:1"];
     bench.cluster.kubectl(&set).await?;
     let away = redlock(&bench, &["doctor", "--kubeconfig", &config]).await?;
+    let explained = redlock(&bench, &["explain", "dlock/app", "-n", &bench.namespace, "--kubeconfig", &config]).await?;
     std::fs::remove_file(&config)?;
     ensure!(away.code == 1 && away.out.contains("bad   API server") && away.out.contains("mend:"), "{}", away.out);
+    ensure!(!away.out.contains("All is well"), "{}", away.out);
+    let text = explained.out + &explained.err;
+    ensure!(text.starts_with("redlock: ") || text.contains("error"), "{text}");
     Ok(())
 }
 

@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
+use tokio::process::{Child, Command};
 
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim},
+    locks::{Lock, SOON, claim, status},
+    operators::HOLDER_ROLE,
+    quorums::{Quorum, client, clients_with},
+    record::Version,
     suite_lock::support::next_second,
 };
 
@@ -40,6 +45,36 @@ pub(crate) async fn json(bench: &Bench, arguments: &[&str]) -> anyhow::Result<Va
     let arguments = [arguments, &["-o", "json"]].concat();
     let out = prints(bench, &arguments).await?;
     serde_json::from_str(&out).with_context(|| out)
+}
+
+/// Sends SIGTERM to a process.
+pub(super) async fn terminate(child: &Child) -> anyhow::Result<()> {
+    let pid = child.id().context("no process ID")?.to_string();
+    ensure!(Command::new("kill").args(["-TERM", &pid]).status().await?.success(), "kill");
+    Ok(())
+}
+
+/// Waits until a pod that runs once has succeeded, and returns its log.
+pub(super) async fn succeeds(bench: &Bench, pod: &str, limit: Duration) -> anyhow::Result<String> {
+    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+    let has_ended = |v: &Version<Pod>| ["Succeeded", "Failed"].contains(&phase(&v.object).as_str());
+    let ended = bench.record::<Pod>(pod).await?.until(limit, "the pod has ended", has_ended).await?;
+    let log = bench.kubectl(&["logs", pod]).await?;
+    ensure!(phase(&ended.object) == "Succeeded", "{pod} has failed: {log}");
+    Ok(log)
+}
+
+/// Waits until the newest hold in the history has ended for this reason, in a version after `mark`.
+pub(super) async fn hold_ended(lock: &Lock, mark: usize, reason: &str) -> anyhow::Result<()> {
+    let has_ended = |v: &Version<_>| status(&v.object).history.first().is_some_and(|past| past.reason == reason);
+    lock.recorder.until_after(mark, SOON, &format!("the hold ended as {reason}"), has_ended).await.map(drop)
+}
+
+/// The quorum `q` with a read-only client `look`, and an account `app` with the role of holders.
+pub(super) async fn quorum_with_reader(bench: &Bench, max_ttl: Duration) -> anyhow::Result<Quorum> {
+    bench.create_account("app", HOLDER_ROLE).await?;
+    let clients = clients_with(bench, Some(client(bench, "look", "Read")));
+    Quorum::ready_with(bench, "q", max_ttl, serde_json::json!({"clients": clients})).await
 }
 
 /// `first` holds the key `reindex`, and `second` waits for it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::support::{json, redlock, two_claims};
+use super::support::{hold_ended, json, redlock, two_claims};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, token},
@@ -54,6 +54,12 @@ pub(crate) async fn a_person_sees_colours_and_a_pipe_does_not(bench: Bench) -> a
         let piped = redlock(&bench, &command.split(' ').collect::<Vec<_>>()).await?.out;
         ensure!(!piped.is_empty() && !piped.contains('\u{1b}'), "redlock {command}: {piped:?}");
     }
+    let list = format!("list -n {}", bench.namespace);
+    let observed = at_terminal(&bench, "NO_COLOR=", &list, "").await?;
+    ensure!(observed.contains("\u{1b}[32mHeld\u{1b}[0m"), "the holder is not green: {observed:?}");
+    ensure!(observed.contains("\u{1b}[33mQueued\u{1b}[0m"), "the waiting claim is not yellow: {observed:?}");
+    let plain = at_terminal(&bench, "NO_COLOR=1", &list, "").await?;
+    ensure!(plain.contains("Held") && !plain.contains('\u{1b}'), "{plain:?}");
     Ok(())
 }
 
@@ -134,10 +140,7 @@ pub(crate) async fn a_person_is_asked_before_exclusion_is_given_up(bench: Bench)
     ensure!(is_held(&now) && token(&now)? == before, "the lock was broken despite the answer no");
     let mark = lock.recorder.versions().len();
     at_terminal(&bench, "", &command, "y\\n").await?;
-    let ended = |version: &crate::record::Version<_>| {
-        crate::locks::status(&version.object).history.first().is_some_and(|past| past.reason == "Broken")
-    };
-    lock.recorder.until_after(mark, SOON, "the hold ended as Broken", ended).await?;
+    hold_ended(&lock, mark, "Broken").await?;
     let history = json(&bench, &["history", &format!("{}/reindex", bench.namespace)]).await?;
     ensure!(history["items"].as_array().is_some_and(|items| items.iter().any(|item| item["fencingToken"] == before)));
     Ok(())

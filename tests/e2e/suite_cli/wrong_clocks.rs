@@ -11,12 +11,12 @@ use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::json;
 
-use super::running::claims;
+use super::{running::claims, support::quorum_with_reader};
 use crate::{
     administrator::{Administrator, since_boot},
     bench::Bench,
     operators, pods, poll,
-    quorums::{Quorum, manifest},
+    quorums::Quorum,
     shifted::led_by_shifted,
 };
 
@@ -35,19 +35,6 @@ const REFUSED: i32 = 125;
 /// The command ignores SIGTERM, and records when it runs.
 const WORK: &str =
     "trap '' TERM; echo token $REDLOCK_TOKEN; while :; do read up rest </proc/uptime; echo beat $up; sleep 0.05; done";
-
-/// The quorum `q`, with the Secret of a read-only client, and the role of holders.
-async fn quorum(bench: &Bench) -> anyhow::Result<Quorum> {
-    let mut quorum = manifest(bench, "q", MAX_TTL);
-    let prefix = format!("{}/", bench.namespace);
-    let reader = json!({"name": "look", "namespace": bench.namespace, "keyPrefix": prefix, "access": "Read"});
-    quorum["spec"]["clients"].as_array_mut().context("no clients")?.push(reader);
-    bench.kubectl(&["create", "serviceaccount", "app"]).await?;
-    let subject = format!("--serviceaccount={}:app", bench.namespace);
-    let role = format!("--clusterrole={}-holder", operators::NAME);
-    bench.kubectl(&["create", "rolebinding", "app", &role, &subject]).await?;
-    Quorum::ready_as(bench, quorum, MAX_TTL).await
-}
 
 /// A pod in which `redlock run` works under the lock with the pod's name.
 struct Run<'a> {
@@ -79,8 +66,7 @@ impl<'a> Run<'a> {
 
     async fn log(&self) -> anyhow::Result<String> {
         // A container that has not started yet has no log.
-        let output = ["-n", &self.bench.namespace, "logs", &self.name, "-c", "main"];
-        let output = self.bench.cluster.kubectl_output(&output, "").await?;
+        let output = self.bench.kubectl_output(&["logs", &self.name, "-c", "main"], "").await?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -155,7 +141,7 @@ fn millis(duration: Duration) -> u64 {
 /// Commands that use the status, and commands that read the members, continue to work. They end in time when the
 /// replica ends.
 pub(crate) async fn an_operator_whose_clock_is_wrong_moves_no_end_of_a_command(bench: Bench) -> anyhow::Result<()> {
-    let quorum = quorum(&bench).await?;
+    let quorum = quorum_with_reader(&bench, MAX_TTL).await?;
     for (how, offset) in WRONG {
         led_by_shifted(&bench, NODE, offset, async |replica| {
             let runs = [("status", false), ("members", true)]
@@ -171,7 +157,7 @@ pub(crate) async fn an_operator_whose_clock_is_wrong_moves_no_end_of_a_command(b
 }
 
 pub(crate) async fn a_pod_with_a_wrong_clock_uses_the_members_or_starts_nothing(bench: Bench) -> anyhow::Result<()> {
-    let quorum = quorum(&bench).await?;
+    let quorum = quorum_with_reader(&bench, MAX_TTL).await?;
     for (how, offset) in WRONG {
         let refused = Run::start(&bench, format!("status-{how}"), offset, false).await?;
         refused.ends_with(REFUSED).await?;

@@ -10,12 +10,11 @@ use crate::{
     foreign::Client,
     libraries::{LIBRARIES, Library, LockClient, Login, REDISSON},
     locks::{Lock, SOON, claim, is_held, message_of, status, token},
-    quorums::{Quorum, is_ready},
+    quorums::Quorum,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(5);
 const TTL: Duration = Duration::from_secs(3);
-const START_LIMIT: Duration = Duration::from_secs(90);
 
 pub(crate) async fn every_library_and_a_claim_exclude_each_other(bench: Bench) -> anyhow::Result<()> {
     all_libraries(&bench, json!({})).await
@@ -27,8 +26,7 @@ pub(crate) async fn every_library_and_a_claim_exclude_each_other_over_tls(bench:
 
 async fn all_libraries(bench: &Bench, fields: Value) -> anyhow::Result<()> {
     let tls = fields["tls"].is_object();
-    let quorum = Quorum::create_with(bench, "q", MAX_TTL, fields).await?;
-    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+    let quorum = Quorum::ready_with(bench, "q", MAX_TTL, fields).await?;
     let Login { urls, ca } = Login::of(&quorum).await?;
     ensure!(
         urls.lines().all(|url| url.starts_with("rediss://") == tls) && ca.is_some() == tls,
@@ -82,8 +80,7 @@ async fn inside_first(bench: &Bench, redis: &Client, client: &mut LockClient) ->
     let key = redis_key(bench, &name);
     let lock = Lock::create(bench, claim(&name, &name, Some("q"), TTL)).await?;
     lock.held(SOON).await?;
-    let all = |v: &crate::record::Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
-    let before = lock.recorder.until(SOON, "votes 3/3", all).await?;
+    let before = lock.fully_voted(SOON).await?;
     let values = format!("for m in 0 1 2; do redis $m GET {key}; done");
     let value = redis.shell(&values).await?;
     for _ in 0..3 {

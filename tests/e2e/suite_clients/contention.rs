@@ -1,6 +1,4 @@
-//! All libraries and two claims contend for one key.
-//!
-//! The tests run with all members, and while members restart one after the other.
+//! All libraries and two claims contend for one key, while members restart one after the other.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -20,6 +18,7 @@ use crate::{
     locks::{Lock, claim, status},
     quorums::Quorum,
     spans::{Span, check_exclusion},
+    suite_quorum::helpers::{RESTART_LIMIT, is_admitted},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
@@ -31,7 +30,6 @@ const CLAIMANTS: usize = 2;
 const HOLDS: usize = 5;
 /// The limit for the holds of all clients.
 const LIMIT: Duration = Duration::from_secs(200);
-const RESTART_LIMIT: Duration = Duration::from_secs(60);
 const LEAST_RESTARTS: usize = 3;
 
 /// All holds so far.
@@ -56,11 +54,6 @@ impl History {
     }
 }
 
-pub(crate) async fn libraries_and_claims_on_one_key_are_never_two_holders(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    all_contend(&bench, &quorum, &History::default()).await
-}
-
 pub(crate) async fn libraries_on_a_key_exclude_each_other_while_members_restart(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let book = History::default();
@@ -78,10 +71,10 @@ async fn restart(bench: &Bench, quorum: &Quorum, book: &History) -> anyhow::Resu
     while !book.is_full() {
         let (mark, member) = (quorum.recorder.mark(), restarts % 3);
         bench.cluster.faults.kill_container(&bench.namespace, &format!("q-{member}-0"), "redis").await?;
-        let state = |wanted: MemberState| move |m: &MemberStatus| m.state == wanted;
-        quorum.member_until(mark, member, RESTART_LIMIT, "is fenced", state(MemberState::Fenced)).await?;
+        let is_fenced = |m: &MemberStatus| m.state == MemberState::Fenced;
+        quorum.member_until(mark, member, RESTART_LIMIT, "is fenced", is_fenced).await?;
         let fenced = quorum.recorder.mark();
-        quorum.member_until(fenced, member, RESTART_LIMIT, "is admitted", state(MemberState::Admitted)).await?;
+        quorum.member_until(fenced, member, RESTART_LIMIT, "is admitted", is_admitted).await?;
         restarts += 1;
     }
     Ok(restarts)

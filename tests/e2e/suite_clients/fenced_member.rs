@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
+use redlock_operator::api::{FenceReason, MemberState};
 
 use crate::{
     bench::Bench,
@@ -11,6 +11,7 @@ use crate::{
     libraries::{LIBRARIES, LockClient, REDLOCK_PY},
     locks::{Lock, SOON, claim, is_held},
     quorums::Quorum,
+    suite_quorum::helpers::{RESTART_LIMIT, is_admitted, is_fenced_for},
 };
 
 /// The member is fenced long enough for all libraries to run their tests.
@@ -21,7 +22,6 @@ const TTL: Duration = Duration::from_secs(4);
 /// The clients wait for a member for a fifth of a second.
 const BEFORE_EXTENSION: Duration = Duration::from_secs(1);
 const VICTIM: usize = 1;
-const RESTART_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
     }
     let mark = quorum.recorder.mark();
     bench.cluster.faults.kill_container(&bench.namespace, &format!("q-{VICTIM}-0"), "redis").await?;
-    let restarted = |m: &MemberStatus| m.state == MemberState::Fenced && m.reason == Some(FenceReason::Restarted);
+    let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);
     quorum.member_until(mark, VICTIM, RESTART_LIMIT, "is fenced as Restarted", restarted).await?;
     let fenced = quorum.recorder.mark();
 
@@ -71,8 +71,7 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
     ensure!(state == Some(MemberState::Fenced), "the libraries were not quick enough: the member is {state:?}");
 
     // They reconnect to the member automatically.
-    let admitted = |m: &MemberStatus| m.state == MemberState::Admitted;
-    quorum.member_until(fenced, VICTIM, MAX_TTL + RESTART_LIMIT, "is admitted", admitted).await?;
+    quorum.member_until(fenced, VICTIM, MAX_TTL + RESTART_LIMIT, "is admitted", is_admitted).await?;
     for client in &mut clients {
         let name = client.library.name;
         let mine = key(&bench, name);

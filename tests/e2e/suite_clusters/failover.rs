@@ -14,9 +14,10 @@ use crate::{
     cluster::Cluster,
     locks::{Lock, SOON, token},
     poll,
-    programs::{CLIENT_GO, LEASE, Program, TTL, allow_leases, check},
+    programs::{CLIENT_GO, Program, TTL, allow_leases, check},
     suite_cli::clusters::{each_time_in_one_of_them, jobs_of},
-    suite_lock::support::{IDLE, POD_LIMIT, election, led_by, run, with, worker},
+    suite_gate::controllers::gated,
+    suite_lock::support::{IDLE, POD_LIMIT, led_by, run, with, worker},
 };
 
 /// The quorum that `dev/clusters.sh` creates.
@@ -38,12 +39,8 @@ impl Place {
     async fn open(bench: &Bench, key: &str) -> anyhow::Result<Self> {
         allow_leases(bench).await?;
         run(bench, worker(bench, POD, "app", IDLE)).await?;
-        let election = election("app", "app", TTL);
-        let selector = election["spec"]["election"]["selector"].clone();
-        let quorum = json!({"name": QUORUM, "namespace": QUORUM});
-        let spec =
-            json!({"key": key, "quorumRef": quorum, "election": {"selector": selector, "lease": {"name": LEASE}}});
-        let lock = Lock::create(bench, with(election, spec)).await?;
+        let spec = json!({"key": key, "quorumRef": {"name": QUORUM, "namespace": QUORUM}});
+        let lock = Lock::create(bench, with(gated(), spec)).await?;
         let program = Program::of_pod(bench, CLIENT_GO, POD).await?;
         Ok(Self { lock, program })
     }

@@ -16,7 +16,7 @@ use super::support::{
 use crate::{
     believers::{check_apart, check_followed},
     bench::Bench,
-    locks::{Lock, SOON, claim, is_held, leader, status},
+    locks::{Lock, SOON, claim, is_held, leader},
     operators, pods, quorums,
     record::Recorder,
     suite_lock::support::HTTPD,
@@ -67,7 +67,7 @@ pub(crate) async fn a_job_deleted_during_an_ending_does_not_cut_it_short(bench: 
     owned.held(SOON).await?;
     let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
-    suspend(&owned).await?;
+    suspend(&owned, true).await?;
     owned.reason("Ending", SOON).await?;
     bench.delete::<Job>("job").await?;
     let deleted = |v: &LockVersion| v.object.metadata.deletion_timestamp.is_some();
@@ -93,8 +93,7 @@ pub(crate) async fn job_pods_forced_off_a_node_keep_their_lock_until_it_expires(
 
     bench.cluster.faults.cut_node(&lost).await?;
     bench.delete::<Job>("job").await?;
-    let message = |v: &crate::record::Version<Pod>| v.object.metadata.deletion_timestamp.is_some();
-    pods.until(SOON, "the pod is told to end", message).await?;
+    pods.until(SOON, "the pod is told to end", |v| v.object.metadata.deletion_timestamp.is_some()).await?;
     let deleted = |v: &LockVersion| v.object.metadata.deletion_timestamp.is_some();
     owned.recorder.until(SOON, "the claim is being deleted", deleted).await?;
     // There is no evidence that the pod has ended, so its lock is renewed.
@@ -104,11 +103,7 @@ pub(crate) async fn job_pods_forced_off_a_node_keep_their_lock_until_it_expires(
     check_followed(&[&owned, &next], &held, SLACK)?;
     let holds = check_apart(&[&owned, &next], &[])?;
     ensure!(holds.len() == 2, "not two holds: {holds:?}");
-    owned
-        .recorder
-        .until_gone(SOON)
-        .await
-        .with_context(|| format!("{:?}", owned.recorder.last().map(|v| status(&v.object))))?;
+    owned.recorder.until_gone(SOON).await?;
 
     let mark = nodes.mark();
     bench.cluster.faults.heal_nodes().await?;

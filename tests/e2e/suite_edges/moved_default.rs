@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::ensure;
 use redlock_operator::api::DEFAULT_QUORUM_ANNOTATION;
 
-use super::support::{SLACK, renewed_from_now, restart_operator, suspend};
+use super::support::{LockVersion, SLACK, renewed_from_now, restart_operator, suspend};
 use crate::{
     believers::check_followed,
     bench::Bench,
     history::check_never_lost,
-    locks::{Lock, SOON, claim, is_held, status},
-    poll,
-    quorums::{self, Quorum},
+    locks::{Lock, SOON, claim, status},
+    operators, poll,
+    quorums::Quorum,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(20);
@@ -21,13 +21,7 @@ const TTL: Duration = Duration::from_secs(18);
 /// The chart's default quorum.
 const INSTALLED: &str = "main";
 
-/// Sets another default for the operator.
-async fn move_default(bench: &Bench, namespace: &str, name: &str) -> anyhow::Result<()> {
-    let (namespace, name) = (format!("defaultQuorum.namespace={namespace}"), format!("defaultQuorum.name={name}"));
-    bench.cluster.deploy_with(&[&namespace, &name]).await
-}
-
-fn quorum_of(version: &super::support::LockVersion) -> Option<String> {
+fn quorum_of(version: &LockVersion) -> Option<String> {
     status(&version.object).holder?.quorum.map(|quorum| quorum.name)
 }
 
@@ -35,38 +29,31 @@ pub(crate) async fn a_moved_default_and_a_restarted_operator_split_no_lock(bench
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     // An annotation of a user on a quorum does not make it the default.
     bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;
-    let moved = while_moved(&bench, || move_default(&bench, &bench.namespace, "q")).await;
-    let back = bench.cluster.deploy().await;
-    let before = moved.and_then(|token| back.map(|()| token))?;
-    quorums::default_is_ready(&bench.cluster).await?;
+    let before = operators::then_as_before(&bench.cluster, while_moved(&bench)).await?;
     // The first default is the older quorum, whose counters are lower.
     let after = token_on(&bench, INSTALLED).await?;
     ensure!(after > before, "the token fell from {before} to {after}");
     Ok(())
 }
 
-async fn while_moved<F: Future<Output = anyhow::Result<()>>>(
-    bench: &Bench,
-    move_it: impl Fn() -> F,
-) -> anyhow::Result<i64> {
+/// Moves the default to the quorum `q` while a lock is held, and returns the token of a lock on it.
+async fn while_moved(bench: &Bench) -> anyhow::Result<i64> {
     let first = Lock::create(bench, claim("first", "job", None, TTL)).await?;
     let held = first.held(SOON).await?;
     ensure!(quorum_of(&held).as_deref() == Some(INSTALLED), "{:?}", held.object.status);
     let next = Lock::create(bench, claim("next", "job", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
 
-    move_it().await?;
+    let namespace = format!("defaultQuorum.namespace={}", bench.namespace);
+    bench.cluster.deploy_with(&[&namespace, "defaultQuorum.name=q"]).await?;
     restart_operator(bench).await?;
     renewed_from_now(&first).await?;
     check_never_lost(&first.recorder.versions())?;
-    ensure!(
-        !next.recorder.versions().iter().any(|v| is_held(&v.object)),
-        "granted on the new default while another claim held the lock"
-    );
+    ensure!(!next.was_held(), "granted on the new default while another claim held the lock");
     ensure!(quorum_of(&first.recorder.last()?).as_deref() == Some(INSTALLED), "the held lock was moved");
 
     // The earlier default is in force until its last hold ends. The operator seals that hold there, and awaits its end.
-    suspend(&first).await?;
+    suspend(&first, true).await?;
     let after = next.held(TTL + SOON).await?;
     check_followed(&[&first, &next], &after, SLACK)?;
     next.remove().await?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
 
 use super::support::{IDLE, OPERATOR_LIMIT, election, run, with, worker};
@@ -11,7 +12,7 @@ use crate::{
     locks::{Lock, SOON, claim},
     operators,
     quorums::Quorum,
-    record::Recorder,
+    record::Version,
 };
 
 /// The chart's default.
@@ -51,21 +52,9 @@ pub(crate) async fn a_deleted_namespace_with_a_quorum_keeps_the_leader(bench: Be
         lock.recorder.until_gone(SOON).await?;
     }
     quorum.recorder.until_gone(SOON).await?;
-    same_leader(&leases, mark, &leader).await
-}
-
-/// Checks that the same replica has led all the time.
-async fn same_leader(
-    leases: &Recorder<k8s_openapi::api::coordination::v1::Lease>,
-    mark: usize,
-    leader: &operators::Leader,
-) -> anyhow::Result<()> {
-    let other = |version: &crate::record::Version<k8s_openapi::api::coordination::v1::Lease>| {
-        operators::leader_of(&version.object).as_ref() != Some(leader)
-    };
-    let changed = leases.versions().into_iter().skip(mark).find(|version| other(version));
+    // The same replica has led all the time.
+    let is_led = |version: &Version<Lease>| operators::leader_of(&version.object).as_ref() == Some(&leader);
+    let changed = leases.versions().into_iter().skip(mark).find(|version| !is_led(version));
     ensure!(changed.is_none(), "the Lease was handed over: {:?}", changed.map(|version| version.object.spec));
-    let observed = leases.mark();
-    leases.until_after(observed, OPERATOR_LIMIT, "the Lease is renewed", |version| !other(version)).await?;
-    Ok(())
+    leases.until_after(leases.mark(), OPERATOR_LIMIT, "the Lease is renewed", is_led).await.map(drop)
 }

@@ -11,7 +11,8 @@ use crate::{
     bench::Bench,
     history::check_never_lost,
     locks::{Lock, SOON, claim, is_held, reason_of},
-    quorums::Quorum,
+    quorums::{Quorum, max_ttl_in_force},
+    spans::millis,
     suite_quorum::helpers::delay,
 };
 
@@ -25,8 +26,7 @@ pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_at_a_restart(bench:
     let quorum = Quorum::ready(&bench, "q", LARGE).await?;
     let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
     first.held(SOON).await?;
-    let patch = format!(r#"{{"spec":{{"maxTTL":"{}ms"}}}}"#, SMALL.as_millis());
-    bench.patch("rq", "q", &patch).await?;
+    bench.patch("rq", "q", r#"{"spec":{"maxTTL":"2s"}}"#).await?;
     let next = Lock::create(&bench, claim("next", "job", Some("q"), SMALL)).await?;
     next.reason("Queued", SOON).await?;
     restart_operator(&bench).await?;
@@ -36,13 +36,10 @@ pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_at_a_restart(bench:
     next.recorder.never_during(0, TTL, "granted beside a holder", |v| is_held(&v.object)).await?;
     renewed_from_now(&first).await?;
     check_never_lost(&first.recorder.versions())?;
-    let last = quorum.recorder.last()?.object.status.unwrap_or_default();
-    ensure!(
-        last.max_ttl_in_force.is_some_and(|max| max.get() == LARGE),
-        "lowered while a lock with a larger ttl is held"
-    );
+    let in_force = max_ttl_in_force(&quorum.recorder.last()?.object);
+    ensure!(in_force == Some(LARGE), "lowered while a lock with a larger ttl is held");
 
-    suspend(&first).await?;
+    suspend(&first, true).await?;
     let held = next.held(TTL + SOON).await?;
     check_followed(&[&first, &next], &held, SLACK)?;
     check_tokens(&check_apart(&[&first, &next], &[])?)?;
@@ -61,12 +58,8 @@ pub(crate) async fn a_quorum_recreated_with_a_smaller_max_ttl_keeps_promises(ben
     bench.delete::<RedisQuorum>("q").await?;
     bench.kubectl(&["delete", "statefulsets,pods", "--all", "--grace-period=1", "--wait=false"]).await?;
     let gone = quorum.recorder.until_gone(GONE_LIMIT).await?;
-    let lasted = gone.wall.0 - since;
-    ensure!(
-        lasted >= i64::try_from(delay(LARGE).as_millis())?,
-        "the quorum was gone {lasted} ms after its deletion, not {:?}",
-        delay(LARGE)
-    );
+    let (lasted, least) = (gone.wall.0 - since, millis(delay(LARGE)));
+    ensure!(lasted >= least, "the quorum was gone {lasted} ms after its deletion, not {least}");
     let _small = Quorum::ready(&bench, "q", SMALL).await?;
     let next = Lock::create(&bench, claim("next", "job", Some("q"), SMALL)).await?;
     let held = next.held(GONE_LIMIT).await?;
@@ -74,8 +67,7 @@ pub(crate) async fn a_quorum_recreated_with_a_smaller_max_ttl_keeps_promises(ben
     check_tokens(&holds)?;
     ensure!(holds.len() == 2, "not two holds: {holds:?}");
     // The claim with the hold on the earlier quorum blocks no other claim, and finishes.
-    let ended = |v: &super::support::LockVersion| reason_of(&v.object, "Finished").is_some();
-    first.recorder.until(GONE_LIMIT, "finished", ended).await?;
+    first.recorder.until(GONE_LIMIT, "finished", |v| reason_of(&v.object, "Finished").is_some()).await?;
     let before = beliefs([&first])?.pop().context("never held")?;
     ensure!(held.wall.0 >= before.until, "{before:?}");
     next.remove().await?;

@@ -82,7 +82,7 @@ async fn meets(world: &World, gate: &Gate, first: &Lock, mishap: Mishap) -> anyh
         begin(gate, mishap);
     }
     let asked = world.bench.wall().0;
-    suspend(first).await?;
+    suspend(first, true).await?;
     if publishes {
         begin(gate, mishap);
     }

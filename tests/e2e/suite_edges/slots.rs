@@ -11,6 +11,7 @@ use super::support::{LockVersion, with};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, message_of, reason_of, status},
+    suite_causes::surfaces::lock_names,
     suite_lock::support::next_second,
 };
 
@@ -63,8 +64,11 @@ pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: B
     holder.reason("Queued", SOON).await?;
     next_second(&bench).await;
     let other = Lock::create(&bench, shaped("other", 2, json!({}))).await?;
-    let why = refused(&other).await?;
-    ensure!(message_of(&why.object, "Accepted").contains("spent"), "{:?}", status(&why.object));
+    let why = other.reason("NotAccepted", SOON).await?;
+    ensure!(reason_of(&why.object, "Accepted") == Some("KeyShapeConflict"), "{:?}", status(&why.object));
+    let message = message_of(&why.object, "Accepted");
+    ensure!(message.contains("spent") && message.contains("slots: 1"), "the message: {message}");
+    lock_names(&bench, "other", "KeyShapeConflict", &["slots", "spent"]).await?;
     // The first claim ends, and its finished object stays.
     bench.break_lock("spent", "break-force", "the test").await?;
     holder.held(SOON).await?;

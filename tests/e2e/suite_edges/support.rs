@@ -3,21 +3,19 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::{batch::v1::Job, core::v1::Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
 use redlock_operator::api::RedisQuorum;
-use serde_json::{Value, json};
 
 pub(super) use crate::suite_lock::support::{
-    IDLE, LockVersion, POD_LIMIT, election, is_ready, led_by, run, with, worker,
+    IDLE, LockVersion, election, job, led_by, ordered, owned_claim, placed, run, suspend, with, worker,
 };
 use crate::{
     bench::Bench,
-    locks::{Lock, claim},
+    locks::Lock,
     operators,
-    pods::pod_security,
+    pods::node_is_ready,
     record::{Recorder, Version},
-    suite_lock::support::container,
 };
 
 /// On a busy machine the next holder follows within this time after the end of the last validity.
@@ -42,65 +40,14 @@ pub(super) async fn node_to_lose(bench: &Bench) -> anyhow::Result<(String, Strin
     Ok((lost.clone(), kept.clone()))
 }
 
-/// Places the pod on this node.
-pub(super) fn placed(mut pod: Value, node: &str) -> Value {
-    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
-    pod
-}
-
-/// An election in which the pod with the lower number leads first.
-pub(super) fn ordered(name: &str, app: &str, ttl: Duration, quorum: Option<&str>) -> Value {
-    let mut lock = election(name, app, ttl);
-    lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
-    if let Some(quorum) = quorum {
-        lock["spec"]["quorumRef"] = json!({"name": quorum});
-    }
-    lock
-}
-
-/// A Job whose pod works for a while after its SIGTERM.
-pub(super) async fn job(bench: &Bench, works_on: Duration, node: Option<&str>) -> anyhow::Result<Job> {
-    let script = format!("trap 'sleep {}; exit 0' TERM; while :; do sleep 3600 & wait $!; done", works_on.as_secs());
-    let mut template = json!({"metadata": {"labels": {"app": "job"}}, "spec": {
-        "restartPolicy": "Never", "terminationGracePeriodSeconds": works_on.as_secs() + 10,
-        "automountServiceAccountToken": false, "securityContext": pod_security(),
-        "containers": [container(bench, "app", &script)]}});
-    if let Some(node) = node {
-        template = placed(template, node);
-    }
-    let pods = Recorder::labelled(bench.api(), "app=job").await?;
-    let job = bench.create::<Job>(json!({"metadata": {"name": "job"}, "spec": {"template": template}})).await?;
-    pods.until(POD_LIMIT, "the Job's pod is ready", |v| is_ready(&v.object)).await?;
-    Ok(job)
-}
-
-/// A claim on the key `job` that the Job owns.
-pub(super) fn owned_claim(name: &str, job: &Job, ttl: Duration) -> Value {
-    let mut owned = claim(name, "job", None, ttl);
-    owned["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.name_any(), "uid": job.metadata.uid}]);
-    owned
-}
-
-/// Suspends a lock, so that it is not renewed.
-pub(super) async fn suspend(lock: &Lock) -> anyhow::Result<()> {
-    lock.bench.patch("dlock", &lock.name, r#"{"spec":{"suspend":true}}"#).await
-}
-
 /// Ends all replicas, and then starts others.
 pub(super) async fn restart_operator(bench: &Bench) -> anyhow::Result<()> {
-    operators::scale(&bench.cluster, 0).await?;
-    operators::scale(&bench.cluster, operators::REPLICAS).await
+    operators::while_stopped(&bench.cluster, std::future::ready(Ok(()))).await
 }
 
 /// Waits for a renewal after the current time.
 pub(super) async fn renewed_from_now(lock: &Lock) -> anyhow::Result<()> {
-    let (mark, now) = (lock.recorder.mark(), lock.bench.wall().0);
-    let renewed = |v: &LockVersion| {
-        v.object.status.as_ref().and_then(|status| status.renewed_at).is_some_and(|at| at.as_millis() > now)
-    };
-    lock.recorder.until_after(mark, OPERATOR_LIMIT, "renewed", renewed).await?;
-    Ok(())
+    lock.renewed(OPERATOR_LIMIT).await.map(drop)
 }
 
 /// Processes of members on a node.
@@ -137,13 +84,8 @@ impl MembersOn {
 
 /// Waits until the node's kubelet reports, in a version after `mark`.
 pub(super) async fn reports(nodes: &Recorder<Node>, mark: usize) -> anyhow::Result<()> {
-    nodes
-        .until_after(mark, NODE_LIMIT, "Ready", |version: &Version<Node>| {
-            let conditions = version.object.status.as_ref().and_then(|status| status.conditions.as_deref());
-            !version.gone && conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
-        })
-        .await?;
-    Ok(())
+    let is_ready = |version: &Version<Node>| !version.gone && node_is_ready(&version.object);
+    nodes.until_after(mark, NODE_LIMIT, "Ready", is_ready).await.map(drop)
 }
 
 /// Checks that the pod's container answers on its port, whatever the API server reports.

@@ -10,7 +10,7 @@ use crate::{
     history::check_never_lost,
     locks::{Lock, SOON, claim, is_held},
     operators,
-    quorums::{self, Quorum},
+    quorums::Quorum,
 };
 
 /// The ttl is longer than two updates of the operator.
@@ -22,11 +22,7 @@ pub(crate) async fn a_lock_on_a_quorum_that_is_not_served_is_left_alone(bench: B
     let _quorum = Quorum::ready(&bench, "q", TTL).await?;
     let lock = Lock::create(&bench, claim("theirs", "theirs", Some("q"), TTL)).await?;
     lock.held(SOON).await?;
-    let left = while_not_served(&bench, &lock).await;
-    bench.cluster.deploy().await?;
-    operators::all_available(&bench.cluster).await?;
-    let ready = quorums::default_is_ready(&bench.cluster).await;
-    left.and(ready)?;
+    operators::then_as_before(&bench.cluster, while_not_served(&bench, &lock)).await?;
     // Its operator renews it again.
     renewed_from_now(&lock).await?;
     check_never_lost(&lock.recorder.versions())?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::future::{join_all, try_join_all};
 use kube::ResourceExt;
+use redlock_operator::api::{MemberState, RedisQuorum};
 use serde_json::json;
 
 use super::support::{
@@ -16,7 +17,8 @@ use crate::{
     history::check_never_lost,
     locks::{Lock, SOON, claim, is_held, leader, status},
     operators,
-    quorums::{self, Quorum, is_ready, member_of},
+    quorums::{self, Quorum, is_ready},
+    record::Version,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(15);
@@ -88,22 +90,17 @@ impl Scene {
             check_never_lost(&lock.recorder.versions())?;
         }
         for lock in self.waiters() {
-            ensure!(
-                !lock.recorder.versions().iter().any(|v| is_held(&v.object)),
-                "{} was granted while another claim held the lock",
-                lock.name
-            );
+            ensure!(!lock.was_held(), "{} was granted while another claim held the lock", lock.name);
         }
         for (lock, next) in [(&self.held, &self.waiting), (&self.quiet, &self.after_quiet)] {
-            suspend(lock).await?;
+            suspend(lock, true).await?;
             let after = next.held(TTL + SOON).await?;
             let until = status(&lock.reason("Ending", SOON).await?.object).valid_until;
             ensure!(until.is_none_or(|until| after.wall.0 >= until.as_millis()), "granted before {until:?}");
         }
         check_followed(&[&self.held, &self.waiting], &self.waiting.held(SOON).await?, SLACK)?;
         let mark = self.elected.recorder.mark();
-        let step_down = r#"{"metadata":{"annotations":{"redlock-operator.io/step-down":"the test"}}}"#;
-        self.bench.patch("dlock", "app", step_down).await?;
+        self.bench.kubectl(&["annotate", "dlock", "app", "redlock-operator.io/step-down=the test"]).await?;
         let next = led_by(&self.elected, mark, "app-1", TTL + SOON).await?;
         check_followed(&[&self.elected], &next, SLACK)?;
         self.check_apart()
@@ -112,7 +109,7 @@ impl Scene {
 
 /// An upgrade to another image with other settings and other pods.
 pub(crate) async fn an_upgrade_replica_by_replica_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
-    let result = async {
+    let test = async {
         let scene = Scene::set(&bench).await?;
         let leases = operators::watch_leader(&bench.cluster).await?;
         let leader = operators::current(&leases)?;
@@ -120,15 +117,8 @@ pub(crate) async fn an_upgrade_replica_by_replica_splits_no_lock(bench: Bench) -
         operators::all_available(&bench.cluster).await?;
         operators::until_next_term(&leases, &leader).await?;
         scene.goes_on().await
-    }
-    .await;
-    // Even if the test fails, the next tests need the usual operator.
-    let back = async {
-        bench.cluster.deploy().await?;
-        operators::all_available(&bench.cluster).await?;
-        quorums::default_is_ready(&bench.cluster).await
     };
-    result.and(back.await)
+    operators::then_as_before(&bench.cluster, test).await
 }
 
 /// All members lose their data, and all replicas lose their state, while the holders continue to work.
@@ -146,29 +136,20 @@ pub(crate) async fn a_restart_of_all_members_and_replicas_at_once_splits_no_lock
     killed.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     restarted?;
 
-    let fenced = |v: &crate::record::Version<_>| {
-        (0..3).any(|index| {
-            let member = member_of(&v.object, &scene.quorum.member(index));
-            member.is_some_and(|member| member.state == redlock_operator::api::MemberState::Fenced)
-        })
+    let recorder = &scene.quorum.recorder;
+    let fenced = |v: &Version<RedisQuorum>| {
+        v.object.status.iter().flat_map(|status| &status.members).any(|member| member.state == MemberState::Fenced)
     };
-    scene.quorum.recorder.until_after(mark, OPERATOR_LIMIT, "a member is fenced", fenced).await?;
-    scene
-        .quorum
-        .recorder
-        .until_after(scene.quorum.recorder.mark(), MAX_TTL + OPERATOR_LIMIT, "Ready", is_ready)
-        .await?;
+    recorder.until_after(mark, OPERATOR_LIMIT, "a member is fenced", fenced).await?;
+    recorder.until_after(recorder.mark(), MAX_TTL + OPERATOR_LIMIT, "Ready", is_ready).await?;
     for lock in scene.waiters() {
         lock.held(MAX_TTL + OPERATOR_LIMIT).await?;
     }
     bench.figures.add("all members and replicas killed -> next claim Held (maxTTL 15 s)", bench.now().since(start));
     // After the loss a candidate becomes the leader again.
     let again = |v: &LockVersion| is_held(&v.object) && leader(&v.object).is_some() && v.at > start;
-    scene
-        .elected
-        .recorder
-        .until_after(scene.elected.recorder.mark() - 1, MAX_TTL + OPERATOR_LIMIT, "led", again)
-        .await?;
+    let elected = &scene.elected.recorder;
+    elected.until_after(elected.mark() - 1, MAX_TTL + OPERATOR_LIMIT, "led", again).await?;
     renewed_from_now(&scene.elected).await?;
     scene.check_apart()?;
     operators::all_available(&bench.cluster).await?;

@@ -8,17 +8,17 @@ use k8s_openapi::api::{
     core::v1::{Node, Pod},
 };
 use kube::Api;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{LONG, NAMES, ROUNDS, keep_figures};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, is_held, leader, status},
     operators,
-    pods::{application, node_is_ready},
+    pods::{application, is_ready, node_is_ready},
     quorums,
     record::Recorder,
-    suite_lock::support::{HTTPD, LockVersion, election, replace, run, with, worker},
+    suite_lock::support::{HTTPD, LockVersion, election, liveness, placed, replace, run, with, worker},
 };
 
 const TTL: Duration = Duration::from_secs(5);
@@ -28,9 +28,7 @@ const NODES: [&str; 2] = ["node2", "node3"];
 /// A pod on its node, which answers health checks.
 fn pod(bench: &Bench, name: &str) -> Value {
     let node = if name == NAMES[0] { NODES[0] } else { NODES[1] };
-    let mut pod = worker(bench, name, "app", HTTPD);
-    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
-    pod
+    placed(worker(bench, name, "app", HTTPD), node)
 }
 
 async fn next_leader(lock: &Lock, mark: usize, before: &str) -> anyhow::Result<LockVersion> {
@@ -96,8 +94,7 @@ pub(crate) async fn an_election_whose_node_is_cut_off(bench: Bench) -> anyhow::R
     }
     let nodes = Api::<Node>::all(bench.cluster.client.clone());
     for round in 0..ROUNDS {
-        let checked = json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}});
-        let lock = Lock::create(&bench, with(election(&format!("leader-{round}"), "app", TTL), checked)).await?;
+        let lock = Lock::create(&bench, with(election(&format!("leader-{round}"), "app", TTL), liveness())).await?;
         let current = leader(&lock.held(SOON).await?.object).context("no leader")?;
         let node = if current == NAMES[0] { NODES[0] } else { NODES[1] };
         let (begun, mark) = (bench.now(), lock.recorder.mark());
@@ -112,7 +109,7 @@ pub(crate) async fn an_election_whose_node_is_cut_off(bench: Bench) -> anyhow::R
         quorums::default_is_ready(&bench.cluster).await?;
         for name in NAMES {
             let pod = bench.record::<Pod>(name).await?;
-            pod.until(LONG, "the pod is ready", |version| crate::pods::is_ready(&version.object)).await?;
+            pod.until(LONG, "the pod is ready", |version| is_ready(&version.object)).await?;
         }
     }
     keep_figures(&bench)

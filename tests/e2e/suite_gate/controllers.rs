@@ -19,7 +19,7 @@ use crate::{
     operators, poll,
     programs::{CLIENT_GO, CONTROLLER_RUNTIME, LEASE, Program, Released, TTL, allow_leases, check},
     record::Recorder,
-    suite_lock::support::{IDLE, POD_LIMIT, election, led_by, past, run, valid_until, with, worker},
+    suite_lock::support::{IDLE, POD_LIMIT, election, led_by, past, run, valid_until, worker},
 };
 
 /// The lease duration of the programs.
@@ -41,9 +41,9 @@ pub(crate) async fn prepare(bench: &Bench) -> anyhow::Result<[Recorder<Pod>; 2]>
 
 /// An election among these pods, with the Lease of the controllers.
 pub(crate) fn gated() -> Value {
-    let election = election("app", "app", TTL);
-    let selector = election["spec"]["election"]["selector"].clone();
-    with(election, json!({"election": {"selector": selector, "lease": {"name": LEASE}}}))
+    let mut election = election("app", "app", TTL);
+    election["spec"]["election"]["lease"] = json!({"name": LEASE});
+    election
 }
 
 async fn holder(bench: &Bench) -> anyhow::Result<Option<String>> {
@@ -108,12 +108,11 @@ pub(crate) async fn without_the_operator_a_leader_stops_before_its_validity_ends
     let mut first = Program::of_pod(&bench, CLIENT_GO, "app-0").await?;
     let second = Program::of_pod(&bench, CLIENT_GO, "app-1").await?;
     first.leads(LONG).await?;
-    operators::scale(&bench.cluster, 0).await?;
-    let stopped = first.gives_up(LONG).await;
-    let followed = second.term();
-    operators::scale(&bench.cluster, operators::REPLICAS).await?;
-    stopped?;
-    ensure!(followed.is_none(), "another program leads without a grant");
+    let followed = operators::while_stopped(&bench.cluster, async {
+        first.gives_up(LONG).await?;
+        Ok(second.term())
+    });
+    ensure!(followed.await?.is_none(), "another program leads without a grant");
     let (last, valid_until) = (first.term().context("it has not led")?.last, valid_until(&lock, token)?);
     ensure!(last < valid_until * 1_000, "it led until {last}, and the lock was valid until {valid_until} ms");
     // The container of its pod still runs, so the pod can be elected again.

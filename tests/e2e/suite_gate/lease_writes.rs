@@ -8,15 +8,12 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use redlock_operator::api::DistributedLock;
 use serde_json::json;
 
 use crate::{
     bench::Bench,
     figures::median,
-    locks::{claim, status},
-    record::Recorder,
-    suite_tenants::shares::{create_all, until_all},
+    locks::{claim, create_all, status, until_all, watch_all, with},
 };
 
 /// The number of locks in the namespace, which is the chart's limit.
@@ -29,14 +26,10 @@ const NAME: &str = "of-no-lock";
 
 pub(crate) async fn ten_thousand_locks_do_not_slow_the_writes_of_leases(bench: Bench) -> anyhow::Result<()> {
     bench.cluster.deploy_with(&["leaseGate.enabled=true"]).await?;
-    let locks = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
-    create_all(&bench.api(), LOCKS, |number| {
-        let mut lock = claim(&format!("many-{number}"), "many", None, Duration::from_secs(30));
-        lock["spec"]["suspend"] = json!(true);
-        lock
-    })
-    .await?;
-    until_all(&locks, LOCKS, ALL_SERVED, |lock| !status(lock).conditions.is_empty()).await?;
+    let locks = watch_all(&bench).await?;
+    let lock = |number: usize| claim(&format!("many-{number}"), "many", None, Duration::from_secs(30));
+    create_all(&bench.api(), LOCKS, |number| with(lock(number), json!({"suspend": true}))).await?;
+    until_all(&locks, LOCKS, ALL_SERVED, "served", |lock| !status(&lock.object).conditions.is_empty()).await?;
     bench
         .beside("without-locks", async |empty| {
             let leases: [Api<Lease>; 2] = [bench.api(), empty.api()];

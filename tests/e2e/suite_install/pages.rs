@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::{CHART, check_empty, empty, images, then_as_before};
+use super::{CHART, check_empty, empty, images};
 use crate::{
     bench::Bench,
     cluster::{Cluster, checkout},
-    poll,
+    operators, poll,
 };
 
 const PUBLISHED_CHART: &str =
@@ -80,7 +80,7 @@ pub(crate) async fn the_first_pages_lead_to_a_leader_and_an_empty_cluster_again(
         empty(cluster).await?;
         quickstart(&bench, &reader).await
     };
-    then_as_before(&bench, test).await
+    operators::then_as_before(cluster, test).await
 }
 
 /// Checks that at most five commands lead to a held lock.

@@ -2,10 +2,10 @@
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt as _, api::ListParams};
+use kube::{ResourceExt as _, api::ListParams};
 use serde_json::json;
 
-use super::{CHART, empty, helm, images, then_as_before};
+use super::{CHART, empty, images};
 use crate::{
     bench::Bench,
     cluster::Cluster,
@@ -24,14 +24,14 @@ async fn install(cluster: &Cluster, settings: &[String]) -> anyhow::Result<()> {
     cluster.kubectl(&["label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"]).await?;
     let mut arguments = vec!["install", operators::NAME, CHART, "--wait", "--timeout", "170s"];
     settings.iter().for_each(|setting| arguments.extend(["--set", setting.as_str()]));
-    helm(cluster, &arguments).await.map(drop)
+    cluster.helm(namespace, &arguments).await.map(drop)
 }
 
 /// Checks that `helm test` succeeds, prints its result, and leaves no object.
 async fn test_of_the_release(cluster: &Cluster) -> anyhow::Result<()> {
     let locks = ["get", "distributedlocks", "--all-namespaces", "--output", "name"];
     let before = cluster.kubectl(&locks).await?;
-    let output = helm(cluster, &["test", operators::NAME]).await?;
+    let output = cluster.helm(&cluster.operator_namespace, &["test", operators::NAME]).await?;
     ensure!(output.contains("Succeeded"), "{output}");
     ensure!(cluster.kubectl(&locks).await? == before, "locks are left");
     let name = format!("{}-test", operators::NAME);
@@ -60,7 +60,7 @@ pub(crate) async fn default_values_meet_restricted_pods_and_grant_a_lock_at_once
         a_lock_at_once(&bench).await?;
         test_of_the_release(&bench.cluster).await
     };
-    then_as_before(&bench, test).await
+    operators::then_as_before(&bench.cluster, test).await
 }
 
 /// A policy that refuses pods like OpenShift, if their users are not those of the namespace.
@@ -99,13 +99,11 @@ pub(crate) async fn random_users_as_on_openshift_run_everything(bench: Bench) ->
         settings.push(format!("defaultQuorum.spec.pod.securityContext.runAsUser={user}"));
         settings.push(format!("defaultQuorum.spec.pod.securityContext.fsGroup={user}"));
         empty(cluster).await?;
-        let applied = cluster.kubectl_output(&["apply", "-f", "-"], &policy(&cluster.operator_namespace, name)).await?;
-        ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        cluster.apply(&policy(&cluster.operator_namespace, name)).await?;
         install(cluster, &settings).await?;
         a_lock_at_once(&bench).await?;
         test_of_the_release(cluster).await?;
-        let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
-        let pods = pods.list(&ListParams::default()).await?.items;
+        let pods = cluster.operator_api::<Pod>().list(&ListParams::default()).await?.items;
         ensure!(pods.len() >= 5, "only {} pods", pods.len());
         for pod in &pods {
             let context = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref()).context("no context")?;
@@ -121,5 +119,5 @@ pub(crate) async fn random_users_as_on_openshift_run_everything(bench: Bench) ->
         empty(cluster).await?;
         result
     };
-    then_as_before(&bench, again).await
+    operators::then_as_before(cluster, again).await
 }

@@ -8,7 +8,6 @@ use anyhow::ensure;
 use futures::future::try_join_all;
 use redlock_operator::api::{RedisQuorum, conditions::find_condition};
 
-use super::then_as_before;
 use crate::{
     bench::Bench,
     history::check_never_lost,
@@ -25,7 +24,7 @@ const ROLLOUT_LIMIT: Duration = Duration::from_secs(180);
 const HELD_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn an_upgrade_to_another_image_keeps_fifty_held_locks(bench: Bench) -> anyhow::Result<()> {
-    then_as_before(&bench, upgrade(&bench)).await
+    operators::then_as_before(&bench.cluster, upgrade(&bench)).await
 }
 
 async fn upgrade(bench: &Bench) -> anyhow::Result<()> {

@@ -8,8 +8,8 @@ use redlock_operator::api::DistributedLock;
 use serde_json::json;
 
 use super::support::{
-    IDLE, POD_LIMIT, container, container_of, create, election, is_ready, led_by, message_of_held, past, restarts, run,
-    worker,
+    IDLE, LockVersion, POD_LIMIT, container, container_of, create, election, is_ready, led_by, message_of_held,
+    ordered, past, restarts, run, worker,
 };
 use crate::{
     bench::Bench,
@@ -42,9 +42,8 @@ pub(crate) async fn a_pod_with_two_containers_leads_with_the_one_that_is_named(b
     // The sidecar is killed. Only the lock whose leader is this container is lost.
     let (mark, before) = (unnamed.recorder.mark(), id("mesh"));
     bench.cluster.faults.kill_container(&bench.namespace, "app-0", "mesh").await?;
-    let another = |v: &super::support::LockVersion| {
-        is_held(&v.object) && status(&v.object).holder.is_some_and(|h| h.container_id != before)
-    };
+    let another =
+        |v: &LockVersion| is_held(&v.object) && status(&v.object).holder.is_some_and(|h| h.container_id != before);
     let next = unnamed.recorder.until_after(mark, POD_LIMIT, "led by the next instance", another).await?;
     ensure!(past(&next)?.reason == "HolderGone", "{:?}", past(&next)?);
     check_held_throughout(&named.recorder.versions())?;
@@ -54,9 +53,7 @@ pub(crate) async fn a_pod_with_two_containers_leads_with_the_one_that_is_named(b
 pub(crate) async fn a_container_in_a_crash_loop_does_not_keep_leadership_by_name(bench: Bench) -> anyhow::Result<()> {
     // The container of the preferred pod exits every few seconds.
     let crashing = run(&bench, worker(&bench, "app-0", "app", "sleep 6; exit 1")).await?;
-    let mut lock = election("app", "app", TTL);
-    lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
-    let lock = Lock::create(&bench, lock).await?;
+    let lock = Lock::create(&bench, ordered("app", "app", TTL, None)).await?;
     led_by(&lock, 0, "app-0", SOON).await?;
     create(&bench, worker(&bench, "app-1", "app", IDLE)).await?;
     let next = led_by(&lock, 0, "app-1", POD_LIMIT).await?;

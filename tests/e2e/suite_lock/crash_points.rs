@@ -4,21 +4,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt,
-    api::{Patch, PatchParams},
-};
+use kube::{ResourceExt, api::ListParams};
 use redlock_operator::api::{DistributedLock, leader_label};
 use serde_json::json;
 
-use super::support::{LockVersion, election, leader, with};
+use super::support::{LockVersion, election, finished, led_by, with};
 use crate::{
     bench::Bench,
     crash::{
         gate::SUBJECT,
         world::{self, SHORT, World},
     },
-    locks::{Lock, SOON, claim, is_held, reason_of, status, token},
+    locks::{Lock, SOON, claim, status, token},
     record::Recorder,
 };
 
@@ -134,22 +131,13 @@ async fn future_lock(world: &World) -> anyhow::Result<Lock> {
     Ok(Lock { bench: world.bench.clone(), name: SUBJECT.into(), recorder })
 }
 
-async fn annotate(lock: &Lock, name: &str) -> anyhow::Result<()> {
-    let patch = json!({"metadata": {"annotations": {format!("redlock-operator.io/{name}"): "the test"}}});
-    let api = lock.bench.api::<DistributedLock>();
-    api.patch(&lock.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
-}
-
 /// Waits until this pod leads, and only this pod has the label.
 async fn leads(world: &World, lock: &Lock, pod: &str) -> anyhow::Result<()> {
-    let is_it = |v: &LockVersion| is_held(&v.object) && leader(&v.object).as_deref() == Some(pod);
-    lock.recorder.until(CONVERGES, &format!("{pod} leads"), is_it).await?;
-    let labelled = Recorder::<Pod>::labelled(world.bench.api(), &format!("{}=true", leader_label(SUBJECT))).await?;
-    labelled.until(CONVERGES, &format!("{pod} has the label"), |v| !v.gone && v.object.name_any() == pod).await?;
-    let pods: Api<Pod> = world.bench.api();
+    led_by(lock, 0, pod, CONVERGES).await?;
     let selector = format!("{}=true", leader_label(SUBJECT));
-    let all = pods.list(&kube::api::ListParams::default().labels(&selector)).await?;
+    let labelled = Recorder::<Pod>::labelled(world.bench.api(), &selector).await?;
+    labelled.until(CONVERGES, &format!("{pod} has the label"), |v| !v.gone && v.object.name_any() == pod).await?;
+    let all = world.bench.api::<Pod>().list(&ListParams::default().labels(&selector)).await?;
     ensure!(all.items.len() == 1, "{} pods have the label", all.items.len());
     Ok(())
 }
@@ -203,12 +191,6 @@ impl Queue {
         ensure!(Some(next) > last, "the next token {next} is not greater than {last:?}");
         Ok(())
     }
-
-    async fn first_is_broken(&self) -> anyhow::Result<()> {
-        let broken = |v: &LockVersion| reason_of(&v.object, "Finished") == Some("Broken");
-        self.first.recorder.until(CONVERGES, "Finished as Broken", broken).await?;
-        Ok(())
-    }
 }
 
 /// A holder's release, and the grant of the next claim.
@@ -238,19 +220,22 @@ pub(crate) async fn a_leader_killed_at_any_write_of_a_release_leaves_no_orphan(b
 }
 
 /// An administrator's break: the leader seals the key, awaits the end, and grants the next claim.
-struct Break(Queue);
+///
+/// If it is forced, the leader deletes the key immediately.
+struct Break<const FORCED: bool>(Queue);
 
-impl Scenario for Break {
+impl<const FORCED: bool> Scenario for Break<FORCED> {
     async fn prepare(world: &World) -> anyhow::Result<Self> {
-        Queue::of(world, SHORT).await.map(Self)
+        Queue::of(world, if FORCED { LONG } else { SHORT }).await.map(Self)
     }
 
-    async fn act(&self, _world: &World) -> anyhow::Result<()> {
-        self.0.first.bench.break_lock(&self.0.first.name, "break", "the test").await
+    async fn act(&self, world: &World) -> anyhow::Result<()> {
+        let how = if FORCED { "break-force" } else { "break" };
+        world.bench.break_lock(&self.0.first.name, how, "the test").await
     }
 
     async fn end(&self, _world: &World) -> anyhow::Result<()> {
-        self.0.first_is_broken().await?;
+        finished(&self.0.first, "Broken", CONVERGES).await?;
         self.0.next_holds().await
     }
 
@@ -260,33 +245,11 @@ impl Scenario for Break {
 }
 
 pub(crate) async fn a_leader_killed_at_any_write_of_a_break_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
-    at_every_write::<Break>(bench).await
-}
-
-/// An administrator's forced break: the leader deletes the key immediately.
-struct BreakForce(Queue);
-
-impl Scenario for BreakForce {
-    async fn prepare(world: &World) -> anyhow::Result<Self> {
-        Queue::of(world, LONG).await.map(Self)
-    }
-
-    async fn act(&self, _world: &World) -> anyhow::Result<()> {
-        self.0.first.bench.break_lock(&self.0.first.name, "break-force", "the test").await
-    }
-
-    async fn end(&self, _world: &World) -> anyhow::Result<()> {
-        self.0.first_is_broken().await?;
-        self.0.next_holds().await
-    }
-
-    fn locks(&self) -> Vec<&Lock> {
-        vec![&self.0.first, &self.0.next]
-    }
+    at_every_write::<Break<false>>(bench).await
 }
 
 pub(crate) async fn a_leader_killed_in_a_forced_break_leaves_no_orphan(bench: Bench) -> anyhow::Result<()> {
-    at_every_write::<BreakForce>(bench).await
+    at_every_write::<Break<true>>(bench).await
 }
 
 /// The elected pod steps down on request.
@@ -304,8 +267,9 @@ impl Scenario for StepDown {
         Ok(Self(lock))
     }
 
-    async fn act(&self, _world: &World) -> anyhow::Result<()> {
-        annotate(&self.0, "step-down").await
+    async fn act(&self, world: &World) -> anyhow::Result<()> {
+        let step_down = "redlock-operator.io/step-down=the test";
+        world.bench.kubectl(&["annotate", "dlock", SUBJECT, step_down]).await.map(drop)
     }
 
     async fn end(&self, world: &World) -> anyhow::Result<()> {

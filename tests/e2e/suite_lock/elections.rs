@@ -7,12 +7,14 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::support::{
-    IDLE, POD_LIMIT, check_waited, create, election, is_ready, leader, led_by, message_of_held, next_second, past, run,
-    worker,
+    IDLE, LockVersion, POD_LIMIT, check_waited, create, election, is_ready, leader, led_by, message_of_held,
+    next_second, past, placed, run, worker, works_on,
 };
 use crate::{
     bench::Bench,
+    history::check_held_throughout,
     locks::{Lock, SOON, is_held, token},
+    suite_causes::surfaces::{doctor_names, event_names, lock_names},
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -70,22 +72,22 @@ pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Ben
 pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: Bench) -> anyhow::Result<()> {
     let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
     let nobody = lock.reason("NoCandidate", SOON).await?;
-    ensure!(
-        message_of_held(&nobody).contains("no pod that spec.election.selector matches"),
-        "{}",
-        message_of_held(&nobody)
-    );
+    let message = message_of_held(&nobody);
+    let cause = format!("Namespace {} has no pod that spec.election.selector matches", bench.namespace);
+    ensure!(message.contains(&cause), "{message}");
+    lock_names(&bench, "app", "NoCandidate", &[&cause]).await?;
+    event_names(&bench, "app", &["Warning", &cause]).await?;
+    doctor_names(&bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await?;
 
     let mut unready = worker(&bench, "app-0", "app", IDLE);
     unready["spec"]["containers"][0]["readinessProbe"] =
         json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1});
     create(&bench, unready).await?;
-    let reports = |text: &'static str| move |v: &super::support::LockVersion| message_of_held(v).contains(text);
+    let reports = |text: &'static str| move |v: &LockVersion| message_of_held(v).contains(text);
     lock.recorder.until(POD_LIMIT, "it says that the pod is not ready", reports("app-0 is not ready")).await?;
 
     // It becomes a candidate only while it is being deleted, and continues to run for a while.
-    let mut leaving =
-        worker(&bench, "app-1", "app", "trap 'sleep 8; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
+    let mut leaving = worker(&bench, "app-1", "app", &works_on(Duration::from_secs(8)));
     leaving["spec"]["terminationGracePeriodSeconds"] = json!(20);
     leaving["metadata"]["labels"] = json!({"app": "other"});
     let leaving = run(&bench, leaving).await?;
@@ -93,7 +95,7 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
     leaving.until(SOON, "being deleted", |v| v.object.metadata.deletion_timestamp.is_some()).await?;
     bench.kubectl(&["label", "pod", "app-1", "--overwrite", "app=app"]).await?;
     lock.recorder.until(SOON, "it says that the pod goes", reports("app-1 is being deleted")).await?;
-    ensure!(!lock.recorder.versions().iter().any(|v| is_held(&v.object)), "a pod that is not eligible led");
+    ensure!(!lock.was_held(), "a pod that is not eligible led");
 
     let start = bench.now();
     bench.kubectl(&["exec", "app-0", "--", "touch", "/tmp/ready"]).await?;
@@ -103,8 +105,7 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
 }
 
 pub(crate) async fn readiness_alone_never_hands_over(bench: Bench) -> anyhow::Result<()> {
-    let mut first =
-        worker(&bench, "app-0", "app", "touch /tmp/ready; trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done");
+    let mut first = worker(&bench, "app-0", "app", &format!("touch /tmp/ready; {IDLE}"));
     first["spec"]["containers"][0]["readinessProbe"] =
         json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
     let first = run(&bench, first).await?;
@@ -116,16 +117,11 @@ pub(crate) async fn readiness_alone_never_hands_over(bench: Bench) -> anyhow::Re
     first.until_after(mark, SOON, "no longer ready", |v| !is_ready(&v.object)).await?;
     // The leadership must not change for longer than a hold without renewals lasts.
     tokio::time::sleep(2 * TTL).await;
-    crate::history::check_held_throughout(&lock.recorder.versions())?;
-    Ok(())
+    check_held_throughout(&lock.recorder.versions()).map(drop)
 }
 
 pub(crate) async fn a_leader_whose_node_is_cordoned_steps_down_once(bench: Bench) -> anyhow::Result<()> {
-    let on = |name: &str, node: &str| {
-        let mut pod = worker(&bench, name, "app", IDLE);
-        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
-        pod
-    };
+    let on = |name: &str, node: &str| placed(worker(&bench, name, "app", IDLE), node);
     let first = run(&bench, on("app-0", "node1")).await?;
     next_second(&bench).await;
     run(&bench, on("app-1", "node2")).await?;

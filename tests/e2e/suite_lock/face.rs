@@ -44,13 +44,8 @@ pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::
     held.held(SOON).await?;
     let waiting = Lock::create(&bench, claim("waiting", "b", None, TTL)).await?;
     waiting.reason("Queued", SOON).await?;
-    let renewed = |v: &super::support::LockVersion| {
-        let status = crate::locks::status(&v.object);
-        status.renewed_at > status.acquired_at
-    };
-    held.recorder.until(SOON, "renewed", renewed).await?;
-    let leases = operators::watch_leader(&bench.cluster).await?;
-    let leader = operators::current(&leases)?.pod;
+    held.renewed(SOON).await?;
+    let leader = operators::leader(&bench.cluster).await?.pod;
     let text = operators::read(&bench.cluster, &leader, "metrics").await?;
     for (family, sample) in FAMILIES {
         ensure!(text.contains(&format!("# HELP {family} ")), "no {family}:\n{text}");
@@ -58,10 +53,8 @@ pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::
     }
     ensure!(!text.contains("secret-project"), "a label names a lock");
     for path in ["healthz", "readyz"] {
-        ensure!(
-            operators::read(&bench.cluster, &leader, path).await? == "ok\n",
-            "/{path} of a healthy operator is not ok"
-        );
+        let answer = operators::read(&bench.cluster, &leader, path).await?;
+        ensure!(answer == "ok\n", "/{path} of a healthy operator: {answer}");
     }
     // The other replica renews, and reports that it does not lead.
     let pods = operators::pods(&bench.cluster).await?;
@@ -97,8 +90,7 @@ const FORBIDDEN: &[&str] = &[
 ];
 
 pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> anyhow::Result<()> {
-    let namespace = &bench.cluster.operator_namespace;
-    let operator = format!("--as=system:serviceaccount:{namespace}:{}", operators::NAME);
+    let operator = format!("--as={}", operators::account(&bench.cluster));
     for forbidden in FORBIDDEN {
         let (verb, what) = forbidden.split_once(' ').context("a verb and a resource")?;
         let answer = can_i(&bench, verb, what, &operator).await?;
@@ -114,12 +106,8 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
         (json!({"spec": {"containers": [{"name": "app", "image": "other"}]}}), "spec"),
         (json!({"spec": {"activeDeadlineSeconds": 60}}), "spec"),
     ];
-    for (patch, word) in &patches {
-        let patch = patch.to_string();
-        let arguments = ["-n", &bench.namespace, "patch", "pod", "app-0", "--patch", &patch, &operator];
-        let output = bench.cluster.kubectl_output(&arguments, "").await?;
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(!output.status.success() && error.contains(word), "the operator patched a pod with {patch}: {error}");
+    for (patch, word) in patches {
+        bench.refuses(&["patch", "pod", "app-0", "--patch", &patch.to_string(), &operator], "", word).await?;
     }
     let allowed = json!({"labels": {"leader.redlock-operator.io/x": "true"},
         "annotations": {"controller.kubernetes.io/pod-deletion-cost": "1000001"}});
@@ -136,8 +124,7 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
 async fn can_i(bench: &Bench, verb: &str, what: &str, who: &str) -> anyhow::Result<String> {
     let (resource, part) = what.split_once('/').unwrap_or((what, ""));
     let part = format!("--subresource={part}");
-    let arguments = ["auth", "can-i", verb, resource, &part, "-n", &bench.namespace, who];
-    let output = bench.cluster.kubectl_output(&arguments, "").await?;
+    let output = bench.kubectl_output(&["auth", "can-i", verb, resource, &part, who], "").await?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 

@@ -2,24 +2,23 @@
 //!
 //! Its leader is frozen and returns, or reaches only the members, or only the API server.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use redlock_operator::api::leader_label;
 
-use super::support::{IDLE, LockVersion, election, run, worker};
+use super::support::{IDLE, ordered, run, worker};
 use crate::{
     bench::Bench,
     faults::{API_SERVER_PORT, Injected, MEMBER_PORT},
     foreign::KeyMonitor,
-    history::check_never_lost,
-    locks::{Lock, SOON, claim, is_held, status, token},
+    history::{check_never_lost, check_one_label},
+    locks::{Lock, SOON, claim, token},
     operators::{self, Leader},
     pods,
     quorums::Quorum,
-    record::{Recorder, Version},
+    record::Recorder,
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -37,7 +36,7 @@ struct Scene {
     labelled: Recorder<Pod>,
     monitor: KeyMonitor,
     leader: Leader,
-    leases: Recorder<k8s_openapi::api::coordination::v1::Lease>,
+    leases: Recorder<Lease>,
 }
 
 impl Scene {
@@ -53,9 +52,7 @@ impl Scene {
             locks.push(Lock::create(bench, claim(name, name, Some("q"), TTL)).await?);
         }
         locks.push(Lock::create(bench, claim("short", "short", Some("q"), SHORT_TTL)).await?);
-        let mut elected = election("app", "app", TTL);
-        elected["spec"]["quorumRef"] = serde_json::json!({"name": "q"});
-        locks.push(Lock::create(bench, elected).await?);
+        locks.push(Lock::create(bench, ordered("app", "app", TTL, Some("q"))).await?);
         for lock in &locks {
             lock.held(SOON).await?;
         }
@@ -71,12 +68,11 @@ impl Scene {
     async fn check(&self, from: i64) -> anyhow::Result<()> {
         let to = self.bench.wall().0;
         for lock in &self.locks {
-            let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > to);
-            lock.recorder.until(SOON, "renewed after the fault", renewed).await?;
+            lock.renewed(SOON).await?;
             check_never_lost(&lock.recorder.versions())?;
         }
-        ensure!(!self.waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "the waiting claim was granted");
-        one_label(&self.labelled.versions())?;
+        ensure!(!self.waiting.was_held(), "the waiting claim was granted");
+        check_one_label(&self.labelled.versions())?;
         self.monitor.check_alive(from, to).await?;
         // After the fault the next claim gets the lock.
         let last = token(&self.locks[0].recorder.last()?.object)?;
@@ -84,22 +80,6 @@ impl Scene {
         ensure!(token(&self.waiting.held(SOON).await?.object)? > last, "the next token is not greater");
         operators::all_available(&self.bench.cluster).await
     }
-}
-
-/// Checks that at most one pod had the label at any time, in the order of the API server's changes.
-fn one_label(versions: &[Version<Pod>]) -> anyhow::Result<()> {
-    let mut labelled = BTreeSet::new();
-    for version in versions {
-        let name = version.object.name_any();
-        if version.gone {
-            labelled.remove(&name)
-        } else {
-            labelled.insert(name)
-        };
-        ensure!(labelled.len() < 2, "these pods had the leader label at the same time: {labelled:?}");
-    }
-    ensure!(labelled.len() == 1, "{} pods have the leader label", labelled.len());
-    Ok(())
 }
 
 pub(crate) async fn a_frozen_leader_that_comes_back_harms_no_lock(bench: Bench) -> anyhow::Result<()> {
@@ -123,8 +103,7 @@ impl Scene {
     /// Drops all packets of the leader to this port.
     async fn cut_leader_off(&self, port: u16) -> anyhow::Result<Injected> {
         let cluster = &self.bench.cluster;
-        let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
-        let pod = api.get(&self.leader.pod).await?;
+        let pod = cluster.operator_api::<Pod>().get(&self.leader.pod).await?;
         let (node, address) = pods::place(&pod).context("the leader has no node or no address")?;
         cluster.faults.cut_off(&node, &address, port).await
     }
@@ -169,14 +148,11 @@ pub(crate) async fn a_leader_that_cannot_grant_lets_another_one_lead(bench: Benc
     let start = bench.now();
     let lock = Lock::create(&bench, claim("new", "new", Some("q"), TTL)).await?;
     lock.held(operators::LEADER_LIMIT).await?;
-    bench
-        .figures
-        .add("leading operator cut off from the members, nothing held -> next claim Held", bench.now().since(start));
+    let what = "leading operator cut off from the members, nothing held -> next claim Held";
+    bench.figures.add(what, bench.now().since(start));
     bench.cluster.faults.end(cut).await?;
-    ensure!(
-        operators::current(&scene.leases)?.pod != scene.leader.pod,
-        "the replica that cannot reach the members leads"
-    );
+    let leader = operators::current(&scene.leases)?.pod;
+    ensure!(leader != scene.leader.pod, "the replica that cannot reach the members leads");
     Ok(())
 }
 

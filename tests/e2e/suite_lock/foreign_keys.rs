@@ -11,6 +11,7 @@ use crate::{
     locks::{Lock, SOON, claim, message_of, reason_of},
     quorums::Quorum,
     record::Version,
+    suite_causes::surfaces::lock_names,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -39,6 +40,7 @@ pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(b
         ensure!(message.contains(word), "{}: the message has no {word:?}: {message}", lock.name);
         ensure!(!message.contains("some-value"), "the message has the value in it: {message}");
     }
+    lock_names(&bench, "long", "HeldByOther", &["outside this operator"]).await?;
     // The wait is three ttls, which is longer than the longest lock of this quorum.
     let endless = locks.first().context("no lock")?;
     let command = format!("DEL {}/endless", bench.namespace);

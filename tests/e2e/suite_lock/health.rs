@@ -4,16 +4,22 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
-use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
+use redlock_operator::time::Boottime;
+use serde_json::json;
 
-use super::support::{HTTPD, check_waited, election, finished, leader, led_by, past, run, with, worker};
+use super::support::{
+    HTTPD, LockVersion, check_waited, election, finished, leader, led_by, liveness, millis, past, run, with, worker,
+};
 use crate::{
     bench::Bench,
     history::check_held_throughout,
-    locks::{Lock, SOON, claim, is_held, message_of, token},
+    locks::{Lock, SOON, claim, is_held, message_of, status, token},
     poll,
+    suite_causes::surfaces::lock_names,
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -47,7 +53,7 @@ pub(crate) async fn a_holder_whose_heartbeat_stops_loses_its_lock(bench: Bench) 
     let end = finished(&first, "HolderUnhealthy", SOON).await?;
     let message = past(&end)?.message.unwrap_or_default();
     ensure!(message.contains("heartbeat has been silent"), "the history: {message}");
-    Ok(())
+    lock_names(&bench, "first", "HolderUnhealthy", &["heartbeat"]).await
 }
 
 pub(crate) async fn a_waiting_claim_without_a_heartbeat_is_passed_over(bench: Bench) -> anyhow::Result<()> {
@@ -78,13 +84,6 @@ pub(crate) async fn a_waiting_claim_without_a_heartbeat_is_passed_over(bench: Be
     Ok(())
 }
 
-fn asked() -> Value {
-    with(
-        election("app", "app", TTL),
-        json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}}),
-    )
-}
-
 /// Two pods that answer, and the one that leads.
 async fn led(bench: &Bench) -> anyhow::Result<(Lock, String, &'static str)> {
     for name in ["app-0", "app-1"] {
@@ -93,29 +92,21 @@ async fn led(bench: &Bench) -> anyhow::Result<(Lock, String, &'static str)> {
         pod["spec"]["containers"][0]["readinessProbe"]["failureThreshold"] = json!(60);
         run(bench, pod).await?;
     }
-    let lock = Lock::create(bench, asked()).await?;
+    let lock = Lock::create(bench, with(election("app", "app", TTL), liveness())).await?;
     let first = leader(&lock.held(SOON).await?.object).context("no leader")?;
     let second = if first == "app-0" { "app-1" } else { "app-0" };
     // A healthy leader keeps the lock for longer than a ttl.
-    let renewed = |v: &super::support::LockVersion| {
-        let status = crate::locks::status(&v.object);
-        let held = |now: redlock_operator::api::MilliTime, then: redlock_operator::api::MilliTime| {
-            now.as_millis() - then.as_millis() > super::support::millis(TTL)
-        };
-        status.renewed_at.zip(status.acquired_at).is_some_and(|(now, then)| held(now, then))
+    let renewed = |v: &LockVersion| {
+        let status = status(&v.object);
+        let times = status.renewed_at.zip(status.acquired_at);
+        times.is_some_and(|(now, then)| now.as_millis() - then.as_millis() > millis(TTL))
     };
     lock.recorder.until(TTL + SOON, "renewed for longer than its ttl", renewed).await?;
     ensure!(is_held(&lock.recorder.last()?.object), "a healthy leader lost the lock");
     Ok((lock, first, second))
 }
 
-async fn followed(
-    bench: &Bench,
-    lock: &Lock,
-    since: redlock_operator::time::Boottime,
-    mark: usize,
-    second: &str,
-) -> anyhow::Result<()> {
+async fn followed(bench: &Bench, lock: &Lock, since: Boottime, mark: usize, second: &str) -> anyhow::Result<()> {
     let held = token(&lock.held(SOON).await?.object)?;
     let next = led_by(lock, mark, second, TTL + SOON).await?;
     let took = next.at.since(since);
@@ -167,7 +158,7 @@ pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> a
     let asked = bench.now();
     let ending = lock.reason("Ending", 2 * TTL + SOON).await?;
     ensure!(ending.at.since(start) >= PROBE_PERIOD, "one failure was enough: {:?}", ending.at.since(start));
-    let message = crate::locks::message_of(&ending.object, "Held");
+    let message = message_of(&ending.object, "Held");
     ensure!(message.contains("3 times in a row"), "{message}");
     let next = led_by(&lock, mark, second, 2 * TTL + SOON).await?;
     let took = next.at.since(asked);

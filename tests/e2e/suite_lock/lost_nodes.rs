@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use serde_json::json;
 
-use super::support::{HTTPD, check_waited, election, leader, led_by, message_of_held, past, run, with, worker};
+use super::support::{
+    HTTPD, check_waited, leader, led_by, liveness, message_of_held, ordered, past, placed, run, with, worker,
+};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, token},
-    operators,
+    operators, quorums,
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -26,24 +25,13 @@ const NODE_LIMIT: Duration = Duration::from_secs(120);
 /// Without one it waits until the node is lost.
 pub(crate) async fn a_leader_on_a_node_that_is_cut_off_is_followed(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
-    let leases = operators::watch_leader(&bench.cluster).await?;
-    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
-    let operator = pods.get(&operators::current(&leases)?.pod).await?;
-    let safe = operator.spec.and_then(|spec| spec.node_name).context("the operator's leader has no node")?;
+    let safe = operators::node_of_leader(&bench.cluster).await?;
     let cut = ["node1", "node2", "node3"].into_iter().find(|node| *node != safe).context("no other node")?;
     for (name, node) in [("app-0", cut), ("app-1", safe.as_str())] {
-        let mut pod = worker(&bench, name, "app", HTTPD);
-        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
-        run(&bench, pod).await?;
+        run(&bench, placed(worker(&bench, name, "app", HTTPD), node)).await?;
     }
-    let lowest = |name: &str, more| {
-        let mut lock = with(election(name, "app", TTL), more);
-        lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
-        lock
-    };
-    let asked = json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}});
-    let asked = Lock::create(&bench, lowest("asked", asked)).await?;
-    let unasked = Lock::create(&bench, lowest("unasked", json!({}))).await?;
+    let asked = Lock::create(&bench, with(ordered("asked", "app", TTL, None), liveness())).await?;
+    let unasked = Lock::create(&bench, ordered("unasked", "app", TTL, None)).await?;
     let mut tokens = Vec::new();
     for lock in [&asked, &unasked] {
         let held = lock.held(SOON).await?;
@@ -68,5 +56,5 @@ pub(crate) async fn a_leader_on_a_node_that_is_cut_off_is_followed(bench: Bench)
     ensure!(past(&next)?.reason == "HolderGone", "{:?}", past(&next)?);
     bench.cluster.faults.heal_nodes().await?;
     operators::all_available(&bench.cluster).await?;
-    crate::quorums::default_is_ready(&bench.cluster).await
+    quorums::default_is_ready(&bench.cluster).await
 }

@@ -1,73 +1,44 @@
 //! Many locks at once on one operator.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use futures::{StreamExt as _, TryStreamExt as _};
 use kube::ResourceExt;
-use redlock_operator::api::{DistributedLock, Validity};
+use redlock_operator::api::Validity;
 use serde_json::json;
-use tokio::time::timeout;
 
 use super::support::{LockVersion, with};
 use crate::{
     bench::Bench,
     history::{check_held_throughout, check_never_lost},
-    locks::{claim, is_held},
+    locks::{claim, create_all, delete_all, is_held, until_all, watch_all},
     operators,
-    record::Recorder,
 };
 
-const WATCHED: Duration = Duration::from_secs(60);
-/// Maximum number of concurrent requests to the API server.
-const AT_ONCE: usize = 16;
-
-/// The number of locks, and the time within which all are held.
+const LOCKS: usize = 2_000;
+const TTL: Duration = Duration::from_secs(30);
+/// The limit until all locks are held.
 ///
-/// The time is generous, because the API server has to write each lock three times.
-struct Size {
-    locks: usize,
-    ttl: Duration,
-    held_within: Duration,
-}
-
-pub(crate) async fn three_hundred_locks_are_held_and_renewed_at_once(bench: Bench) -> anyhow::Result<()> {
-    let size = Size { locks: 300, ttl: Duration::from_secs(10), held_within: Duration::from_secs(120) };
-    held_and_renewed(bench, size).await
-}
-
-pub(crate) async fn two_thousand_locks_are_held_and_renewed_at_once(bench: Bench) -> anyhow::Result<()> {
-    let size = Size { locks: 2000, ttl: Duration::from_secs(30), held_within: Duration::from_secs(300) };
-    held_and_renewed(bench, size).await
-}
+/// It is generous, because the API server has to write each lock three times.
+const ALL_HELD: Duration = Duration::from_secs(300);
+const WATCHED: Duration = Duration::from_secs(60);
 
 /// Every other lock publishes its renewals.
-async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
-    let Size { locks: count, ttl, held_within } = size;
-    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
-    let leader = operators::current(&operators::watch_leader(&bench.cluster).await?)?.pod;
+pub(crate) async fn two_thousand_locks_are_held_and_renewed_at_once(bench: Bench) -> anyhow::Result<()> {
+    let recorder = watch_all(&bench).await?;
+    let leader = operators::leader(&bench.cluster).await?.pod;
     let before = Lateness::read(&bench, &leader).await?;
     let start = bench.now();
-    futures::stream::iter(0..count)
-        .map(|number| {
-            let name = format!("lock-{number}");
-            let validity = if number % 2 == 0 { "Published" } else { "Transitions" };
-            let mut lock = with(claim(&name, &name, None, ttl), json!({"validity": validity}));
-            lock["metadata"]["labels"] = json!({"e2e": "many"});
-            let bench = bench.clone();
-            async move { bench.create::<DistributedLock>(lock).await }
-        })
-        .buffer_unordered(AT_ONCE)
-        .try_for_each(|_| std::future::ready(Ok(())))
-        .await?;
-    bench.figures.add(&format!("{count} locks created"), bench.now().since(start));
-    let mut next = 0;
-    let left = held_within.saturating_sub(bench.now().since(start));
-    all(&recorder, &mut next, count, left, "held", |version| is_held(&version.object)).await?;
-    bench.figures.add(&format!("{count} locks held"), bench.now().since(start));
+    let name = |number: usize| format!("lock-{number}");
+    let lock = |number: usize| {
+        let validity = if number.is_multiple_of(2) { "Published" } else { "Transitions" };
+        with(claim(&name(number), &name(number), None, TTL), json!({"validity": validity}))
+    };
+    create_all(&bench.api(), LOCKS, lock).await?;
+    bench.figures.add(&format!("{LOCKS} locks created"), bench.now().since(start));
+    let left = ALL_HELD.saturating_sub(bench.now().since(start));
+    until_all(&recorder, LOCKS, left, "held", |version| is_held(&version.object)).await?;
+    bench.figures.add(&format!("{LOCKS} locks held"), bench.now().since(start));
     // In this time each lock must be renewed several times.
     let held = Lateness::read(&bench, &leader).await?;
     tokio::time::sleep(WATCHED).await;
@@ -75,62 +46,31 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
     for version in recorder.versions() {
         by_lock.entry(version.object.name_any()).or_default().push(version);
     }
-    ensure!(by_lock.len() == count, "{} locks were seen", by_lock.len());
-    let lost: Vec<_> = by_lock
-        .iter()
-        .filter_map(|(name, versions)| check_never_lost(versions).err().map(|error| format!("{name}: {error}")))
-        .collect();
-    ensure!(
-        lost.is_empty(),
-        "{} of {count} locks were lost: {:?}",
-        lost.len(),
-        lost.iter().take(3).collect::<Vec<_>>()
-    );
+    ensure!(by_lock.len() == LOCKS, "{} locks were seen", by_lock.len());
+    let lost =
+        by_lock.iter().filter_map(|(name, versions)| Some(format!("{name}: {}", check_never_lost(versions).err()?)));
+    let lost: Vec<_> = lost.collect();
+    ensure!(lost.is_empty(), "{} of {LOCKS} locks were lost, such as {:?}", lost.len(), lost.first());
     let after = Lateness::read(&bench, &leader).await?;
     let (renewals, late) = (after.all - before.all, after.late - before.late);
     ensure!(late == 0, "{late} of {renewals} renewals began more than a second late");
-    let (since_held, interval) = (after.all - held.all, ttl / 3);
-    let due = u64::try_from(count)? * u64::try_from(WATCHED.as_millis() / interval.as_millis())?;
+    let (since_held, interval) = (after.all - held.all, TTL / 3);
+    let due = u64::try_from(LOCKS)? * u64::try_from(WATCHED.as_millis() / interval.as_millis())?;
     ensure!(since_held * 10 >= due * 8, "only {since_held} of {due} renewals in {WATCHED:?}");
     // The test only prints this, because the API server shares two cores with all other components.
     let published =
         by_lock.values().filter(|versions| versions.iter().all(is_published)).map(|v| check_held_throughout(v));
     let (in_time, behind): (Vec<_>, Vec<_>) = published.partition(Result::is_ok);
     println!(
-        "         {count} locks held throughout, {renewals} renewals in time; validity published in time of {} locks, late of {}",
+        "         {LOCKS} locks held throughout, {renewals} renewals in time; validity published in time of {} locks, late of {}",
         in_time.len(),
         behind.len()
     );
     let start = bench.now();
-    let deletion = |number: usize| {
-        let bench = bench.clone();
-        async move { bench.delete::<DistributedLock>(&format!("lock-{number}")).await }
-    };
-    futures::stream::iter(0..count).map(deletion).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    all(&recorder, &mut next, count, held_within, "released", |version| version.gone).await?;
-    bench.figures.add(&format!("{count} locks released"), bench.now().since(start));
+    delete_all(&bench, (0..LOCKS).map(name)).await?;
+    until_all(&recorder, LOCKS, ALL_HELD, "released", |version| version.gone).await?;
+    bench.figures.add(&format!("{LOCKS} locks released"), bench.now().since(start));
     Ok(())
-}
-
-/// Waits until the condition was true of each lock, in a version after the `next`th.
-async fn all(
-    recorder: &Recorder<DistributedLock>,
-    next: &mut usize,
-    count: usize,
-    within: Duration,
-    what: &str,
-    is_so: impl Fn(&LockVersion) -> bool,
-) -> anyhow::Result<()> {
-    let mut so = BTreeSet::new();
-    let waited = timeout(within, async {
-        while so.len() < count {
-            let fresh = recorder.after(*next).await;
-            *next += fresh.len();
-            so.extend(fresh.iter().filter(|version| is_so(version)).map(|version| version.object.name_any()));
-        }
-    });
-    let waited = waited.await;
-    waited.with_context(|| format!("{} of {count} locks are {what} after {within:?}", so.len()))
 }
 
 fn is_published(version: &LockVersion) -> bool {

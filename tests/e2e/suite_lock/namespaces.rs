@@ -9,8 +9,8 @@ use super::support::LockVersion;
 use crate::{
     bench::Bench,
     foreign::Client,
-    locks::{Lock, SOON, claim, message_of, reason_of, status, token},
-    quorums::{Quorum, manifest},
+    locks::{Lock, SOON, claim, message_of, reason_of, status, token, with},
+    quorums::Quorum,
 };
 
 const TTL: Duration = Duration::from_secs(4);
@@ -20,19 +20,14 @@ pub(crate) async fn claims_of_two_namespaces_contend_for_one_verbatim_key(bench:
 }
 
 async fn contend(bench: &Bench, elsewhere: &Bench) -> anyhow::Result<()> {
-    let mut quorum = manifest(bench, "q", TTL);
-    quorum["spec"]["keys"] = json!("Verbatim");
     let selector = json!({"matchLabels": {"e2e-may-lock": "true"}});
-    quorum["spec"]["allowedNamespaces"] = json!({"from": "Selector", "selector": selector});
-    let quorum = Quorum::ready_as(bench, quorum, TTL).await?;
+    let spec = json!({"keys": "Verbatim", "allowedNamespaces": {"from": "Selector", "selector": selector}});
+    let quorum = Quorum::ready_with(bench, "q", TTL, spec).await?;
     let client = Client::start(&quorum).await?;
     // The key has the namespace's prefix, because the outside client can use only such keys.
     let key = format!("{}/shared", bench.namespace);
-    let claim_of = |name: &str| {
-        let mut lock = claim(name, &key, Some("q"), TTL);
-        lock["spec"]["quorumRef"]["namespace"] = json!(bench.namespace);
-        lock
-    };
+    let there = json!({"quorumRef": {"name": "q", "namespace": bench.namespace}});
+    let claim_of = |name: &str| with(claim(name, &key, None, TTL), there.clone());
     let far = Lock::create(elsewhere, claim_of("far")).await?;
     let refused = |v: &LockVersion| reason_of(&v.object, "Accepted") == Some("NamespaceNotAllowed");
     let refused = far.recorder.until(SOON, "the selector does not match", refused).await?;

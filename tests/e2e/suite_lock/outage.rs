@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::support::LockVersion;
 use crate::{
     bench::Bench,
     faults::API_SERVER_PORT,
     foreign::KeyMonitor,
-    locks::{Lock, SOON, claim, is_held, status, token},
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, hold, token},
     operators, pods,
     quorums::Quorum,
 };
@@ -23,8 +23,8 @@ const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
 /// Two held locks, one waiting claim for each, and a monitor of the first one's key.
 struct Scene {
     bench: Bench,
-    held: [Lock; 2],
-    waiting: [Lock; 2],
+    held: Vec<Lock>,
+    waiting: Vec<Lock>,
     monitor: KeyMonitor,
 }
 
@@ -32,34 +32,24 @@ impl Scene {
     async fn set(bench: &Bench) -> anyhow::Result<Self> {
         operators::all_available(&bench.cluster).await?;
         let quorum = Quorum::ready(bench, "q", TTL).await?;
-        let held = async |name: &str| {
-            let lock = Lock::create(bench, claim(name, name, Some("q"), TTL)).await?;
-            lock.held(SOON).await?;
-            Ok::<_, anyhow::Error>(lock)
-        };
-        let held = [held("job-0").await?, held("job-1").await?];
-        let waiting = async |name: &str, key: &str| {
+        let held = hold(bench, 2, Some("q"), TTL).await?;
+        let mut waiting = Vec::new();
+        for (name, key) in [("next-0", "held-0"), ("next-1", "held-1")] {
             let lock = Lock::create(bench, claim(name, key, Some("q"), TTL)).await?;
             lock.reason("Queued", SOON).await?;
-            Ok::<_, anyhow::Error>(lock)
-        };
-        let waiting = [waiting("next-0", "job-0").await?, waiting("next-1", "job-1").await?];
-        let monitor = KeyMonitor::start(&quorum, &format!("{}/job-0", bench.namespace)).await?;
+            waiting.push(lock);
+        }
+        let monitor = KeyMonitor::start(&quorum, &format!("{}/held-0", bench.namespace)).await?;
         Ok(Self { bench: bench.clone(), held, waiting, monitor })
     }
 
     /// Checks that the first lock was held in Redis during the outage, and that its status catches up.
     async fn check_held(&self, from: i64, to: i64) -> anyhow::Result<()> {
         let start = self.bench.now();
-        let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > to);
-        let after = self.held[0].recorder.until(RECOVERY_LIMIT, "renewed after the outage", renewed).await?;
+        let after = self.held[0].renewed(RECOVERY_LIMIT).await.context("after the outage")?;
         self.bench.figures.add("API server back after 2 min -> renewal in status", after.at.since(start));
-        let mut held = self.held[0].recorder.versions().into_iter().skip_while(|v| !is_held(&v.object));
-        let first = status(&held.next().context("never held")?.object);
-        let lost = held.find(|v| !is_held(&v.object) || status(&v.object).fencing_token != first.fencing_token);
-        ensure!(lost.is_none(), "the lock was lost: {lost:?}");
-        let granted = self.waiting[0].recorder.versions().iter().any(|v| is_held(&v.object));
-        ensure!(!granted, "the lock was granted twice");
+        check_never_lost(&self.held[0].recorder.versions())?;
+        ensure!(!self.waiting[0].was_held(), "the lock was granted twice");
         self.monitor.check_alive(from, to).await
     }
 
@@ -104,7 +94,7 @@ pub(crate) async fn changes_to_claims_during_a_cut_are_settled_afterwards(bench:
         let late = Lock::create(&bench, claim("late", "late", Some("q"), TTL)).await?;
         // The outage is several times as long as the ttl.
         tokio::time::sleep(6 * TTL).await;
-        ensure!(!late.recorder.versions().iter().any(|v| is_held(&v.object)), "granted during the outage");
+        ensure!(!late.was_held(), "granted during the outage");
         ensure!(!scene.held[1].recorder.last()?.gone, "released during the outage");
         Ok(late)
     };

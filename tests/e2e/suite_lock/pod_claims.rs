@@ -7,18 +7,20 @@ use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use serde_json::json;
 
 use super::support::{
-    IDLE, LockVersion, POD_LIMIT, check_waited, container, container_of, finished, is_ready, pod_claim, restarts, run,
-    worker,
+    IDLE, LockVersion, POD_LIMIT, check_waited, container_of, finished, is_ready, job, next_second, owned_claim,
+    pod_claim, restarts, run, worker, works_on,
 };
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, message_of, reason_of, status, token},
-    pods::pod_security,
     record::{Recorder, Version},
+    suite_causes::surfaces::lock_names,
 };
 
 const TTL: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);
+/// The time for which a pod works after its SIGTERM.
+const WORKS_ON: Duration = Duration::from_secs(7);
 /// The maximum difference between two watches of the test.
 const WATCHES: Duration = Duration::from_millis(200);
 
@@ -35,7 +37,7 @@ pub(crate) async fn a_pod_claim_ends_with_its_container_instance(bench: Bench) -
     second.reason("Queued", SOON).await?;
 
     // The kubelet reports whole seconds. A container that begins in the second of the grant is in doubt.
-    super::support::next_second(&bench).await;
+    next_second(&bench).await;
     let start = bench.now();
     bench.cluster.faults.kill_container(&bench.namespace, "worker-0", "app").await?;
     let next = second.held(SOON).await?;
@@ -60,7 +62,7 @@ pub(crate) async fn a_claim_whose_pod_vanished_leaves_the_queue(bench: Bench) ->
     holder.held(SOON).await?;
     let vanishing = Lock::create(&bench, pod_claim("a-vanishing", "job", "worker-0", TTL)).await?;
     vanishing.reason("Queued", SOON).await?;
-    super::support::next_second(&bench).await;
+    next_second(&bench).await;
     let last = Lock::create(&bench, claim("b-last", "job", None, TTL)).await?;
     let at = |position| move |v: &LockVersion| status(&v.object).queue_position == Some(position);
     last.recorder.until(SOON, "second in the queue", at(2)).await?;
@@ -87,13 +89,11 @@ pub(crate) async fn a_pod_deleted_by_force_is_in_doubt_and_not_dead(bench: Bench
     let next = next.held(TTL + SOON).await?;
     check_waited(&first, held, &next, Duration::ZERO, SECOND)?;
     finished(&first, "HolderGone", SOON).await?;
-    Ok(())
+    lock_names(&bench, "first", "HolderGone", &["worker-0"]).await
 }
 
 pub(crate) async fn a_pod_being_deleted_is_renewed_for_until_it_has_ended(bench: Bench) -> anyhow::Result<()> {
-    const WORKS_ON: Duration = Duration::from_secs(7);
-    let mut pod =
-        worker(&bench, "worker-0", "worker", "trap 'sleep 7; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
+    let mut pod = worker(&bench, "worker-0", "worker", &works_on(WORKS_ON));
     pod["spec"]["terminationGracePeriodSeconds"] = json!(30);
     let pods = run(&bench, pod).await?;
     let ttl = Duration::from_secs(2);
@@ -106,14 +106,15 @@ pub(crate) async fn a_pod_being_deleted_is_renewed_for_until_it_has_ended(bench:
     let held = next.held(WORKS_ON + SOON).await?;
     let took = held.at.since(start);
     ensure!(took >= WORKS_ON, "the next claim was held while the pod still worked, after {took:?}");
-    let ended = |v: &Version<Pod>| {
-        v.gone
-            || container_of(&v.object, "app").is_some_and(|c| c.state.as_ref().is_some_and(|s| s.terminated.is_some()))
-    };
-    let ended = pods.until(SOON, "the container has terminated", ended).await?;
+    let ended = pods.until(SOON, "the container has terminated", has_terminated).await?;
     let late = held.at.since(ended.at);
     ensure!(late < SECOND, "the next claim was held {late:?} after the container had ended");
     renewed_until(&first, &ended)
+}
+
+fn has_terminated(version: &Version<Pod>) -> bool {
+    let state = container_of(&version.object, "app").and_then(|container| container.state.as_ref());
+    version.gone || state.is_some_and(|state| state.terminated.is_some())
 }
 
 /// Checks that the hold was renewed, and always valid by its publications, until the container ended.
@@ -129,23 +130,10 @@ fn renewed_until(lock: &Lock, ended: &Version<Pod>) -> anyhow::Result<()> {
 }
 
 pub(crate) async fn deleting_a_job_does_not_cut_its_pod_short(bench: Bench) -> anyhow::Result<()> {
-    const WORKS_ON: Duration = Duration::from_secs(7);
-    let script = "trap 'sleep 7; exit 0' TERM; while :; do sleep 3600 & wait $!; done";
-    let job = bench
-        .create::<Job>(json!({
-            "metadata": {"name": "job"},
-            "spec": {"template": {"metadata": {"labels": {"app": "job"}}, "spec": {
-                "restartPolicy": "Never", "terminationGracePeriodSeconds": 30, "automountServiceAccountToken": false,
-                "securityContext": pod_security(), "containers": [container(&bench, "app", script)]}}},
-        }))
-        .await?;
+    let job = job(&bench, WORKS_ON, None).await?;
     let pods = Recorder::<Pod>::labelled(bench.api(), "app=job").await?;
-    pods.until(POD_LIMIT, "the Job's pod is ready", |v| is_ready(&v.object)).await?;
     let ttl = Duration::from_secs(2);
-    let mut owned = claim("owned", "job", None, ttl);
-    owned["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": job.metadata.uid}]);
-    let owned = Lock::create(&bench, owned).await?;
+    let owned = Lock::create(&bench, owned_claim("owned", &job, ttl)).await?;
     owned.held(SOON).await?;
     let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
     next.reason("Queued", SOON).await?;
@@ -156,11 +144,7 @@ pub(crate) async fn deleting_a_job_does_not_cut_its_pod_short(bench: Bench) -> a
     let held = next.held(WORKS_ON + SOON).await?;
     let took = held.at.since(deleted.at);
     ensure!(took + SECOND >= WORKS_ON, "the next claim was held while the pod still worked, after {took:?}");
-    let ended = |v: &Version<Pod>| {
-        v.gone
-            || container_of(&v.object, "app").is_some_and(|c| c.state.as_ref().is_some_and(|s| s.terminated.is_some()))
-    };
-    let ended = pods.until(SOON, "the container has terminated", ended).await?;
+    let ended = pods.until(SOON, "the container has terminated", has_terminated).await?;
     ensure!(ended.at.since(held.at) < WATCHES, "the next claim was held before the container had ended");
     renewed_until(&owned, &ended)?;
     owned.recorder.until_gone(SOON).await?;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::json;
 
-use super::support::{LockVersion, finished, millis, next_second, with};
+use super::support::{LockVersion, finished, millis, next_second, suspend, with};
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim, is_held, status, token},
+    locks::{Lock, SOON, claim, status, token},
+    suite_causes::surfaces::lock_names,
 };
 
 const TTL: Duration = Duration::from_secs(5);
@@ -45,8 +46,7 @@ pub(crate) async fn a_queue_goes_by_priority_and_then_by_age(bench: Bench) -> an
         let held = next.held(SOON).await?;
         let token = token(&held.object)?;
         ensure!(token > last, "the token of {} is {token}, after {last}", next.name);
-        let early =
-            order.iter().skip(turn + 1).find(|other| other.recorder.versions().iter().any(|v| is_held(&v.object)));
+        let early = order.iter().skip(turn + 1).find(|other| other.was_held());
         ensure!(early.is_none(), "{} was held before {}", early.map_or("", |lock| &lock.name), next.name);
         (holder, last) = (next, token);
     }
@@ -62,7 +62,10 @@ pub(crate) async fn claims_that_cannot_hold_block_nobody(bench: Bench) -> anyhow
     let suspended = with(claim("b-suspended", "reindex", None, TTL), json!({"suspend": true}));
     let suspended = Lock::create(&bench, suspended).await?;
     nobody.reason("NoCandidate", SOON).await?;
+    let absent = format!("Pod {}/no-such-pod does not exist", bench.namespace);
+    lock_names(&bench, "a-nobody", "NoCandidate", &[&absent]).await?;
     suspended.reason("Suspended", SOON).await?;
+    lock_names(&bench, "b-suspended", "Suspended", &["spec.suspend"]).await?;
     next_second(&bench).await;
     let last = Lock::create(&bench, claim("c-last", "reindex", None, TTL)).await?;
     at_position(&last, 1).await?;
@@ -72,8 +75,7 @@ pub(crate) async fn claims_that_cannot_hold_block_nobody(bench: Bench) -> anyhow
     let took = last.held(SOON).await?.at.since(start);
     ensure!(took < Duration::from_secs(1), "the claim was held only after {took:?}");
 
-    let patch = json!({"spec": {"suspend": false}}).to_string();
-    bench.patch("dlock", "b-suspended", &patch).await?;
+    suspend(&suspended, false).await?;
     suspended.reason("Queued", SOON).await?;
     Ok(())
 }
@@ -87,19 +89,17 @@ pub(crate) async fn a_claim_that_waited_too_long_gives_up(bench: Bench) -> anyho
     let start = waiting.reason("Queued", SOON).await?;
     let end = finished(&waiting, "WaitTimeout", SOON).await?;
     let created = end.object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    ensure!(
-        end.wall.0 >= created + millis(TIMEOUT),
-        "it stopped waiting {} ms after its creation",
-        end.wall.0 - created
-    );
+    let waited = end.wall.0 - created;
+    ensure!(waited >= millis(TIMEOUT), "it stopped waiting {waited} ms after its creation");
     let took = end.at.since(start.at);
     ensure!(took < TIMEOUT + Duration::from_secs(1), "it stopped waiting only after {took:?}");
+    lock_names(&bench, "waiting", "WaitTimeout", &["WaitTimeout", "3s"]).await?;
 
     // The ended claim never queues again, so the next claim gets the lock.
     let next = Lock::create(&bench, claim("next", "reindex", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
     holder.remove().await?;
     next.held(SOON).await?;
-    ensure!(!waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "it was held after all");
+    ensure!(!waiting.was_held(), "it was held after all");
     Ok(())
 }

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use redlock_operator::api::leader_label;
 
-use super::support::{IDLE, check_waited, election, finished, leader, led_by, past, run, worker};
+use super::support::{IDLE, LockVersion, check_waited, election, finished, leader, led_by, past, run, worker};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, reason_of, token},
     record::Recorder,
+    suite_causes::surfaces::lock_names,
 };
 
 const TTL: Duration = Duration::from_secs(4);
@@ -31,15 +33,11 @@ pub(crate) async fn a_leader_that_is_asked_steps_down(bench: Bench) -> anyhow::R
     check_waited(&lock, token(&held.object)?, &next, Duration::ZERO, SECOND)?;
     let past = past(&next)?;
     ensure!(past.reason == "SteppedDown" && past.identity == first, "{past:?}");
-    let cleared = |v: &super::support::LockVersion| {
-        !v.object.metadata.annotations.iter().flatten().any(|(k, _)| k.contains("step-down"))
-    };
+    let cleared = |v: &LockVersion| !v.object.annotations().keys().any(|name| name.contains("step-down"));
     lock.recorder.until_after(mark, SOON, "the annotation is gone", cleared).await?;
     // The label has moved to the new leader, which keeps the lock.
     let labelled = Recorder::<Pod>::labelled(bench.api(), &format!("{}=true", leader_label("app"))).await?;
-    labelled
-        .until(SOON, "the next leader has the label", |v| v.object.metadata.name.as_deref() == Some(second))
-        .await?;
+    labelled.until(SOON, "the next leader has the label", |v| v.object.name_any() == second).await?;
     ensure!(leader(&lock.recorder.last()?.object).as_deref() == Some(second), "the new leader was replaced");
     Ok(())
 }
@@ -60,7 +58,7 @@ pub(crate) async fn a_broken_lock_runs_out_and_history_says_who_and_why(bench: B
     ensure!(message.contains(": stuck since noon"), "the history has no name and reason: {message}");
     let events = bench.kubectl(&["get", "events", "--field-selector=involvedObject.name=first"]).await?;
     ensure!(events.contains("stuck since noon"), "no Event has the reason:\n{events}");
-    Ok(())
+    lock_names(&bench, "first", "Broken", &["stuck since noon", &bench.user().await?]).await
 }
 
 pub(crate) async fn breaking_by_force_passes_the_lock_on_at_once_and_says_so(bench: Bench) -> anyhow::Result<()> {

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::Context as _;
 use redlock_operator::api::DistributedLock;
 use serde_json::json;
 
-use super::support::{LockVersion, election, with};
+use super::support::{election, with};
 use crate::{
     bench::Bench,
     crash::{
@@ -16,7 +16,8 @@ use crate::{
         replica::Replica,
         world::{self, World},
     },
-    locks::{Lock, SOON, claim, is_held, status, token},
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, status},
     poll,
 };
 
@@ -30,8 +31,7 @@ const LOCKS: &str = "/distributedlocks";
 ///
 /// Its gate has held events back. After their delivery the replica must renew the lock.
 async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: &Lock) -> anyhow::Result<()> {
-    let before = held.recorder.last()?;
-    let (nonce, first) = (status(&before.object).holder.and_then(|holder| holder.nonce), token(&before.object)?);
+    let nonce = status(&held.recorder.last()?.object).holder.and_then(|holder| holder.nonce);
     world.hand_over_to(&replica).await;
     poll::stays(STALE, "the key of the lock that is held is on all members", async || {
         let mut untouched = nonce.is_some();
@@ -42,14 +42,9 @@ async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: 
         Ok(untouched)
     })
     .await?;
-    let mark = held.recorder.mark();
     gate.let_through();
-    let now = world.bench.wall().0;
-    let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
-    held.recorder.until_after(mark, LONG, "renewed by the leader that has caught up", renewed).await?;
-    let versions = held.recorder.versions();
-    let lost = versions.iter().skip_while(|v| !is_held(&v.object)).find(|v| token(&v.object).ok() != Some(first));
-    ensure!(lost.is_none(), "the lock was lost or granted again: {lost:?}");
+    held.renewed(LONG).await.context("the leader has caught up")?;
+    check_never_lost(&held.recorder.versions())?;
     world.keys_agree(&[held]).await?;
     drop(replica);
     world.survivor_leads();

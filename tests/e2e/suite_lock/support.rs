@@ -3,17 +3,25 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{ContainerStatus, Pod},
+};
+use kube::ResourceExt as _;
 use redlock_operator::api::{DistributedLock, PastHold};
 use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
     locks::{Lock, claim, is_held, status},
-    pods::{container_security, pod_security},
+    pods::pod_security,
     record::{Recorder, Version},
 };
-pub(crate) use crate::{locks::leader, pods::is_ready, spans::millis};
+pub(crate) use crate::{
+    locks::{leader, with},
+    pods::{container, is_ready},
+    spans::millis,
+};
 
 /// A pod with a pulled image is ready within this time.
 pub(crate) const POD_LIMIT: Duration = Duration::from_secs(60);
@@ -23,6 +31,16 @@ pub(crate) const IDLE: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait
 pub(crate) const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
 
 pub(crate) type LockVersion = Version<DistributedLock>;
+
+/// A script that waits, and works for this time after a SIGTERM.
+pub(crate) fn works_on(duration: Duration) -> String {
+    format!("trap 'sleep {}; exit 0' TERM; while :; do sleep 3600 & wait $!; done", duration.as_secs())
+}
+
+/// Fields of a lock with a liveness check at [`HTTPD`], of which one failure is enough.
+pub(crate) fn liveness() -> Value {
+    json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}, "failureThreshold": 1}})
+}
 
 /// A pod with the label `app` and one container named `app` that runs a shell script.
 pub(crate) fn worker(bench: &Bench, name: &str, app: &str, script: &str) -> Value {
@@ -37,15 +55,25 @@ pub(crate) fn worker(bench: &Bench, name: &str, app: &str, script: &str) -> Valu
     })
 }
 
-/// A container that runs a shell script.
-pub(crate) fn container(bench: &Bench, name: &str, script: &str) -> Value {
-    json!({
-        "name": name,
-        "image": bench.cluster.member_image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", script],
-        "securityContext": container_security(),
-    })
+/// Places the pod on this node.
+pub(crate) fn placed(mut pod: Value, node: &str) -> Value {
+    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    pod
+}
+
+/// A Job named `job` whose pod works for a while after its SIGTERM.
+pub(crate) async fn job(bench: &Bench, duration: Duration, node: Option<&str>) -> anyhow::Result<Job> {
+    let mut template = json!({"metadata": {"labels": {"app": "job"}}, "spec": {
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": duration.as_secs() + 10,
+        "automountServiceAccountToken": false, "securityContext": pod_security(),
+        "containers": [container(bench, "app", &works_on(duration))]}});
+    if let Some(node) = node {
+        template = placed(template, node);
+    }
+    let pods = Recorder::labelled(bench.api(), "app=job").await?;
+    let job = bench.create::<Job>(json!({"metadata": {"name": "job"}, "spec": {"template": template}})).await?;
+    pods.until(POD_LIMIT, "the Job's pod is ready", |v| is_ready(&v.object)).await?;
+    Ok(job)
 }
 
 /// Creates a pod and waits until it is ready.
@@ -89,6 +117,24 @@ pub(crate) fn election(name: &str, app: &str, ttl: Duration) -> Value {
     })
 }
 
+/// An election in which the pod with the lower number leads first.
+pub(crate) fn ordered(name: &str, app: &str, ttl: Duration, quorum: Option<&str>) -> Value {
+    let mut lock = election(name, app, ttl);
+    lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
+    if let Some(quorum) = quorum {
+        lock["spec"]["quorumRef"] = json!({"name": quorum});
+    }
+    lock
+}
+
+/// A claim on the key `job` that the Job owns.
+pub(crate) fn owned_claim(name: &str, job: &Job, ttl: Duration) -> Value {
+    let mut owned = claim(name, "job", None, ttl);
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.name_any(), "uid": job.metadata.uid}]);
+    owned
+}
+
 /// A claim of a pod.
 pub(crate) fn pod_claim(name: &str, key: &str, pod: &str, ttl: Duration) -> Value {
     let mut lock = claim(name, key, None, ttl);
@@ -96,12 +142,9 @@ pub(crate) fn pod_claim(name: &str, key: &str, pod: &str, ttl: Duration) -> Valu
     lock
 }
 
-/// Adds fields to the spec of a manifest.
-pub(crate) fn with(mut manifest: Value, more: Value) -> Value {
-    if let (Some(spec), Value::Object(more)) = (manifest["spec"].as_object_mut(), more) {
-        spec.extend(more);
-    }
-    manifest
+/// Suspends a lock, so that it is not renewed, or ends its suspension.
+pub(crate) async fn suspend(lock: &Lock, suspend: bool) -> anyhow::Result<()> {
+    lock.bench.patch("dlock", &lock.name, &json!({"spec": {"suspend": suspend}}).to_string()).await
 }
 
 /// Waits for the first version after `mark` in which this pod holds the lock.

@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
-use super::support::{IDLE, acquired_at, check_waited, create, finished, millis, pod_claim, run, with, worker};
+use super::support::{
+    IDLE, LockVersion, POD_LIMIT, acquired_at, check_waited, create, finished, led_by, millis, ordered, pod_claim, run,
+    suspend, with, worker,
+};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, token},
+    record::Version,
+    suite_causes::surfaces::lock_names,
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -21,10 +27,7 @@ pub(crate) async fn a_lock_is_kept_for_min_hold(bench: Bench) -> anyhow::Result<
     let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
     first.delete().await?;
-    let waited = acquired_at(&next.held(MIN_HOLD + SOON).await?)? - acquired_at(&held)?;
-    ensure!(waited >= millis(MIN_HOLD), "the next holder came after {waited} ms");
-    ensure!(waited < millis(MIN_HOLD + SECOND), "the next holder came only after {waited} ms");
-    Ok(())
+    check_kept(&held, &next.held(MIN_HOLD + SOON).await?, MIN_HOLD)
 }
 
 pub(crate) async fn a_pod_that_finishes_fast_keeps_its_lock_for_min_hold(bench: Bench) -> anyhow::Result<()> {
@@ -34,16 +37,19 @@ pub(crate) async fn a_pod_that_finishes_fast_keeps_its_lock_for_min_hold(bench: 
     let pods = create(&bench, pod).await?;
     let first = with(pod_claim("first", "job", "cron-0", TTL), json!({"minHold": "8s"}));
     let first = Lock::create(&bench, first).await?;
-    let held = first.held(super::support::POD_LIMIT).await?;
+    let held = first.held(POD_LIMIT).await?;
     let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
-    let ended = |v: &crate::record::Version<k8s_openapi::api::core::v1::Pod>| {
-        v.object.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Succeeded"))
-    };
+    let ended = |v: &Version<Pod>| v.object.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Succeeded");
     pods.until(SOON, "the pod has finished", ended).await?;
-    let waited = acquired_at(&next.held(MIN_HOLD + SOON).await?)? - acquired_at(&held)?;
-    ensure!(waited >= millis(MIN_HOLD), "the next holder came after {waited} ms, minHold is {MIN_HOLD:?}");
-    ensure!(waited < millis(MIN_HOLD + SECOND), "the next holder came only after {waited} ms");
+    check_kept(&held, &next.held(MIN_HOLD + SOON).await?, MIN_HOLD)
+}
+
+/// Checks that the next holder came this time after the first one, and less than a second later.
+fn check_kept(first: &LockVersion, next: &LockVersion, min_hold: Duration) -> anyhow::Result<()> {
+    let waited = acquired_at(next)? - acquired_at(first)?;
+    ensure!(waited >= millis(min_hold), "the next holder came after {waited} ms, minHold is {min_hold:?}");
+    ensure!(waited < millis(min_hold + SECOND), "the next holder came only after {waited} ms");
     Ok(())
 }
 
@@ -58,7 +64,7 @@ pub(crate) async fn a_lock_is_not_renewed_beyond_max_hold(bench: Bench) -> anyho
     ensure!(waited < millis(MAX_HOLD + TTL + SECOND), "the next holder came only after {waited} ms");
     check_waited(&first, token(&held.object)?, &next, Duration::ZERO, SECOND)?;
     finished(&first, "MaxHoldReached", SOON).await?;
-    Ok(())
+    lock_names(&bench, "first", "MaxHoldReached", &["MaxHoldReached", "maxHold"]).await
 }
 
 pub(crate) async fn lock_delay_holds_back_the_next_holder_after_a_loss(bench: Bench) -> anyhow::Result<()> {
@@ -103,18 +109,14 @@ pub(crate) async fn a_suspended_claim_passes_the_lock_on_and_queues_again(bench:
     let held = token(&first.held(SOON).await?.object)?;
     let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
     next.reason("Queued", SOON).await?;
-    let suspend = async |suspend: bool| {
-        let patch = json!({"spec": {"suspend": suspend}}).to_string();
-        bench.patch("dlock", "first", &patch).await
-    };
-    suspend(true).await?;
+    suspend(&first, true).await?;
     first.reason("Ending", SOON).await?;
     let between = next.held(TTL + SOON).await?;
     check_waited(&first, held, &between, Duration::ZERO, SECOND)?;
     first.reason("Suspended", SOON).await?;
 
     let mark = first.recorder.mark();
-    suspend(false).await?;
+    suspend(&first, false).await?;
     first.reason("Queued", SOON).await?;
     next.delete().await?;
     let again = first.recorder.until_after(mark, SOON, "Held again", |v| is_held(&v.object)).await?;
@@ -127,12 +129,11 @@ pub(crate) async fn lock_delay_keeps_the_next_leader_waiting_too(bench: Bench) -
     for name in ["app-0", "app-1"] {
         run(&bench, worker(&bench, name, "app", IDLE)).await?;
     }
-    let mut lock = with(super::support::election("app", "app", TTL), json!({"lockDelay": "3s"}));
-    lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
+    let lock = with(ordered("app", "app", TTL, None), json!({"lockDelay": "3s"}));
     let lock = Lock::create(&bench, lock).await?;
     let held = lock.held(SOON).await?;
     let mark = lock.recorder.mark();
     bench.kubectl(&["delete", "pod", "app-0", "--grace-period=0", "--force"]).await?;
-    let next = super::support::led_by(&lock, mark, "app-1", TTL + DELAY + SOON).await?;
+    let next = led_by(&lock, mark, "app-1", TTL + DELAY + SOON).await?;
     check_waited(&lock, token(&held.object)?, &next, DELAY, SECOND)
 }

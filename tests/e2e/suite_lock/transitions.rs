@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::json;
 
-use super::support::{LockVersion, acquired_at, millis, with};
+use super::support::{acquired_at, millis, suspend, with};
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim, is_held, status, token},
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, status},
     operators,
 };
 
@@ -19,9 +20,8 @@ pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) ->
     operators::all_available(&bench.cluster).await?;
     let lock = with(claim("job", "job", None, ttl), json!({"validity": "Transitions"}));
     let lock = Lock::create(&bench, lock).await?;
-    let held = token(&lock.held(SOON).await?.object)?;
-    let all = |v: &LockVersion| status(&v.object).votes.as_deref() == Some("3/3");
-    lock.recorder.until(SOON, "votes 3/3", all).await?;
+    lock.held(SOON).await?;
+    lock.fully_voted(SOON).await?;
     let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
     next.reason("Queued", SOON).await?;
     lock.recorder.never_during(lock.recorder.mark(), QUIET, "a write while nothing changes", |_| true).await?;
@@ -35,10 +35,8 @@ pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) ->
     // A component that writes repeatedly would write within this time.
     tokio::time::sleep(2 * ttl).await;
     ensure!(lock.recorder.mark() - before <= 2, "a component writes it repeatedly");
-    let lost = lock.recorder.versions().into_iter().skip_while(|v| !is_held(&v.object)).find(|v| !is_held(&v.object));
-    ensure!(lost.is_none(), "the lock was lost: {:?}", lost.map(|v| status(&v.object)));
-    ensure!(token(&lock.recorder.last()?.object)? == held, "the lock was acquired again");
-    ensure!(!next.recorder.versions().iter().any(|v| is_held(&v.object)), "the next claim was granted");
+    check_never_lost(&lock.recorder.versions())?;
+    ensure!(!next.was_held(), "the next claim was granted");
     Ok(())
 }
 
@@ -70,8 +68,7 @@ pub(crate) async fn a_lock_with_transitions_is_not_cut_short(bench: Bench) -> an
     // The published validity of the grant expires, but the lock does not.
     tokio::time::sleep(ttl + Duration::from_secs(1)).await;
     let asked = bench.wall().0;
-    let patch = json!({"spec": {"suspend": true}}).to_string();
-    bench.patch("dlock", "job", &patch).await?;
+    suspend(&lock, true).await?;
     let held = next.held(ttl + SOON).await?;
     let waited = acquired_at(&held)? - asked;
     ensure!(waited >= millis(left), "the next holder came {waited} ms after the renewals were stopped");

@@ -22,8 +22,7 @@ pub(crate) async fn a_second_claim_waits_for_the_first(bench: Bench) -> anyhow::
     ensure!(valid_until <= held.wall.0 + i64::try_from(TTL.as_millis())?, "validUntil is too far away: {now:?}");
     bench.kubectl(&["wait", "--for=condition=Held", "dlock/first", "--timeout=10s"]).await?;
     // A majority decides the grant, so the status can have the third vote only after the next renewal.
-    let all = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
-    first.recorder.until(TTL, "votes 3/3", all).await?;
+    first.fully_voted(TTL).await?;
     check_columns(&bench, token(&held.object)?).await?;
 
     let second = Lock::create(&bench, claim("second", "reindex", None, TTL)).await?;

@@ -1,12 +1,12 @@
 //! An election among the pods of a Deployment, its leader label, and a Service that follows it.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Pod, Service},
-    discovery::v1::EndpointSlice,
+    discovery::v1::{Endpoint, EndpointSlice},
 };
 use kube::{ResourceExt, api::ListParams};
 use redlock_operator::api::leader_label;
@@ -15,10 +15,12 @@ use serde_json::json;
 use crate::{
     bench::Bench,
     foreign::Client,
-    locks::{Lock, SOON, is_held, status, token},
+    history::check_one_label,
+    locks::{Lock, SOON, is_held, status, token, with},
     pods::application,
     quorums::Quorum,
     record::{Recorder, Version},
+    suite_lock::support::election,
 };
 
 const ROUNDS: usize = 3;
@@ -38,10 +40,8 @@ pub(crate) async fn a_single_pod_leads_and_the_next_follows_in_three_seconds(ben
     let service = json!({"metadata": {"name": "scheduler-leader"},
         "spec": {"selector": {&label: "true"}, "ports": [{"port": 6379}]}});
     bench.create::<Service>(service).await?;
-    let election = json!({"metadata": {"name": "scheduler"}, "spec": {
-        "quorumRef": {"name": "q"}, "ttl": "2s",
-        "election": {"selector": {"matchLabels": {"app": "scheduler"}}}}});
-    let lock = Lock::create(&bench, election).await?;
+    let election = election("scheduler", "scheduler", Duration::from_secs(2));
+    let lock = Lock::create(&bench, with(election, json!({"quorumRef": {"name": "q"}}))).await?;
 
     let mut leading = lock.held(SOON).await?;
     let mut leader = leader_of(&leading)?;
@@ -69,7 +69,7 @@ pub(crate) async fn a_single_pod_leads_and_the_next_follows_in_three_seconds(ben
         ensure!(token(&next.object)? > token(&leading.object)?, "the next token is not greater");
         (leader, leading) = (leader_of(&next)?, next);
     }
-    check_one_at_a_time(&labelled.versions())
+    check_one_label(&labelled.versions())
 }
 
 /// Starts pods, one clearly before the others.
@@ -106,17 +106,9 @@ fn leader_of(version: &Version<redlock_operator::api::DistributedLock>) -> anyho
 }
 
 fn ready_pods(slice: &EndpointSlice) -> Vec<&str> {
-    let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| {
-        e.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
-    };
-    let pod = |e: &'_ k8s_openapi::api::discovery::v1::Endpoint| e.target_ref.as_ref().and_then(|r| r.name.clone());
-    let names: Vec<_> = slice.endpoints.iter().filter(ready).filter_map(pod).collect();
-    slice
-        .endpoints
-        .iter()
-        .filter_map(|e| e.target_ref.as_ref()?.name.as_deref())
-        .filter(|name| names.iter().any(|ready| ready == name))
-        .collect()
+    let ready =
+        |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+    slice.endpoints.iter().filter(ready).filter_map(|one| one.target_ref.as_ref()?.name.as_deref()).collect()
 }
 
 /// Waits until a connection to the Service reaches the leader, when the nodes have its endpoint.
@@ -127,22 +119,5 @@ async fn answers(client: &Client, pod: &str) -> anyhow::Result<()> {
     );
     let answer = client.shell(&script).await?;
     ensure!(answer == pod, "{pod} leads, but {answer} answers behind the Service");
-    Ok(())
-}
-
-/// Checks that at most one pod had the label at any time, in the order of the API server's changes.
-fn check_one_at_a_time(versions: &[Version<Pod>]) -> anyhow::Result<()> {
-    let mut labelled = BTreeSet::new();
-    for version in versions {
-        let name = version.object.name_any();
-        if version.gone {
-            labelled.remove(&name);
-        } else {
-            labelled.insert(name);
-        }
-        if labelled.len() > 1 {
-            bail!("these pods had the leader label at the same time: {labelled:?}");
-        }
-    }
     Ok(())
 }

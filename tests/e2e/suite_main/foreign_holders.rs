@@ -7,9 +7,8 @@ use anyhow::ensure;
 use crate::{
     bench::Bench,
     foreign::Client,
-    locks::{Lock, SOON, claim, message_of, status},
+    locks::{Lock, SOON, claim, message_of},
     quorums::Quorum,
-    record::Version,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(5);
@@ -35,8 +34,7 @@ pub(crate) async fn a_client_outside_and_a_claim_exclude_each_other(bench: Bench
     ensure!(waited < FOREIGN_TTL + Duration::from_secs(2), "the claim was held only after {waited:?}");
 
     // The grant needed only a majority. On the third member the next renewal sets the key.
-    let all = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
-    lock.recorder.until(SOON, "votes 3/3", all).await?;
+    lock.fully_voted(SOON).await?;
     let answers = client.shell(&format!("for m in 0 1 2; do redis $m {take}; done; echo end")).await?;
     ensure!(!answers.contains("OK"), "a foreign client took a key that a claim holds: {answers}");
     lock.remove().await?;

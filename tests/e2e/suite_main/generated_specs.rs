@@ -3,7 +3,10 @@
 //! The API server refuses exactly what the documentation forbids. The operator accepts what the API server accepts. No
 //! accepted specification ends an operator or keeps it busy. `SEED` repeats them.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use kube::{
@@ -20,9 +23,10 @@ use crate::{
     bench::Bench,
     locks::SOON,
     operators,
-    quorums::{Quorum, manifest},
-    record::Recorder,
+    quorums::Quorum,
+    record::{Recorder, Version},
     rng::Rng,
+    runner::given_seed,
 };
 
 const EACH: usize = 150;
@@ -191,7 +195,7 @@ fn quorum_is_good(spec: &Value) -> bool {
             && prefix.strip_suffix('/').is_some_and(|parts| parts.split('/').all(part))
             && (!namespaced || prefix.split('/').next() == Some(&text(client, "namespace")))
     };
-    let names: std::collections::BTreeSet<_> = clients.iter().map(|client| text(client, "name")).collect();
+    let names: BTreeSet<_> = clients.iter().map(|client| text(client, "name")).collect();
     spec.get("members").is_none_or(|members| [1, 3, 5, 7, 9].contains(&members.as_i64().unwrap_or(0)))
         && time("/maxTTL", 30_000, 1_000, 3_600_000)
         && time("/nodeTimeout", 50, 5, 5_000)
@@ -282,14 +286,11 @@ async fn taken(
 }
 
 pub(crate) async fn generated_specifications_are_judged_as_documented(bench: Bench) -> anyhow::Result<()> {
-    let seed =
-        std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| rand::random::<u16>().into());
+    let seed = given_seed();
     println!("seed {seed}");
     let mut rng = Rng::new(seed);
     let before = operators::restarts(&bench.cluster).await?;
-    let mut quorum = manifest(&bench, "q", MAX_TTL);
-    quorum["spec"]["members"] = json!(1);
-    let _quorum = Quorum::ready_as(&bench, quorum, MAX_TTL).await?;
+    let _quorum = Quorum::ready_with(&bench, "q", MAX_TTL, json!({"members": 1})).await?;
 
     let api = |resource: &ApiResource| {
         Api::<DynamicObject>::namespaced_with(bench.cluster.client.clone(), &bench.namespace, resource)
@@ -331,13 +332,12 @@ async fn carried_out(
 ) -> anyhow::Result<()> {
     let seen_locks = Recorder::<DistributedLock>::labelled(bench.api(), "generated=yes").await?;
     let seen_quorums = Recorder::<RedisQuorum>::labelled(bench.api(), "generated=yes").await?;
-    let (mut names, mut ttls) = (Vec::new(), std::collections::BTreeMap::new());
+    let mut ttls = BTreeMap::new();
     for mut object in good_locks.into_iter().take(LOCKS) {
         object["spec"]["quorumRef"] = json!({"name": "q"});
         judged(locks, &object, false).await?.map_err(anyhow::Error::msg)?;
         let name = object["metadata"]["name"].as_str().context("no name")?.to_owned();
-        ttls.insert(name.clone(), millis(&object["spec"], "/ttl", DEFAULT_TTL_MS));
-        names.push(name);
+        ttls.insert(name, millis(&object["spec"], "/ttl", DEFAULT_TTL_MS));
     }
     for mut object in good_quorums.into_iter().take(QUORUMS) {
         object["spec"]["members"] = json!(1);
@@ -348,20 +348,20 @@ async fn carried_out(
         };
         seen_quorums.until(SOON, &format!("{name} has conditions"), |version| known(&version.object)).await?;
     }
-    for name in names {
-        let known = |lock: &DistributedLock| {
-            lock.name_any() == name && lock.status.as_ref().is_some_and(|status| status.observed_generation.is_some())
+    for name in ttls.keys() {
+        let is_judged = |version: &Version<DistributedLock>| {
+            let status = version.object.status.as_ref();
+            let is_it = version.object.name_any() == *name;
+            version.gone || is_it && status.is_some_and(|status| status.observed_generation.is_some())
         };
-        seen_locks
-            .until(SOON, &format!("{name} has a status"), |version| version.gone || known(&version.object))
-            .await?;
+        seen_locks.until(SOON, &format!("{name} has a status"), is_judged).await?;
     }
     let (mark, quorum_mark) = (seen_locks.mark(), seen_quorums.mark());
     // An unwanted write would happen now.
     tokio::time::sleep(QUIET).await;
     let versions = seen_locks.versions().into_iter().skip(mark).map(|version| version.object.name_any());
     let versions = versions.chain(seen_quorums.versions().into_iter().skip(quorum_mark).map(|v| v.object.name_any()));
-    let mut counts = std::collections::BTreeMap::<String, usize>::new();
+    let mut counts = BTreeMap::<String, usize>::new();
     versions.for_each(|name| *counts.entry(name).or_default() += 1);
     let busy: Vec<_> =
         counts.iter().filter(|(name, count)| **count > VERSIONS_WHILE_QUIET + renewals(ttls.get(*name))).collect();

@@ -4,15 +4,13 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::DeleteParams};
+use anyhow::{Context as _, ensure};
 
 use crate::{
     bench::Bench,
     history::check_held_throughout,
-    locks::{Lock, SOON, claim, status},
-    operators::{self, Leader},
+    locks::{Lock, SOON, claim},
+    operators,
 };
 
 /// A ttl that is longer than a change of leader, so that even the published validity never expires.
@@ -27,10 +25,7 @@ async fn held_lock(bench: &Bench) -> anyhow::Result<Lock> {
 
 /// Waits until the next leader has renewed the lock and published that.
 async fn carried_on(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
-    let taken_over = bench.wall().0;
-    let renewed =
-        |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > taken_over);
-    lock.recorder.until(TTL, "renewed by the next leader", renewed).await?;
+    lock.renewed(TTL).await.context("by the next leader")?;
     operators::all_available(&bench.cluster).await?;
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
     Ok(())
@@ -41,9 +36,8 @@ pub(crate) async fn a_lock_outlives_every_operator_pod(bench: Bench) -> anyhow::
     let leases = operators::watch_leader(&bench.cluster).await?;
 
     let leader = operators::current(&leases)?;
-    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
     let start = bench.now();
-    pods.delete(&leader.pod, &DeleteParams::default()).await?;
+    operators::delete(&bench.cluster, &leader.pod).await?;
     operators::until_next_term(&leases, &leader).await?;
     bench.figures.add("leading operator pod deleted -> next leader", bench.now().since(start));
     carried_on(&bench, &lock).await?;
@@ -57,7 +51,7 @@ pub(crate) async fn a_lock_outlives_every_operator_pod(bench: Bench) -> anyhow::
 pub(crate) async fn a_lock_outlives_sigkill_to_the_leading_operator(bench: Bench) -> anyhow::Result<()> {
     let lock = held_lock(&bench).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;
-    let leader: Leader = operators::current(&leases)?;
+    let leader = operators::current(&leases)?;
     let start = bench.now();
     bench.cluster.faults.kill_container(&bench.cluster.operator_namespace, &leader.pod, "operator").await?;
     operators::until_next_term(&leases, &leader).await?;

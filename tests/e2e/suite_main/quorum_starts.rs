@@ -8,11 +8,12 @@ use redlock_operator::{
     api::{FenceReason, MemberState},
     redlock::{Drift, rejoin_delay},
 };
+use serde_json::json;
 
 use crate::{
     bench::Bench,
     foreign::{Client, Monitor},
-    quorums::{Quorum, check_admission, is_ready, manifest, member_of},
+    quorums::{Quorum, check_admission, is_ready, member_of},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(8);
@@ -21,7 +22,7 @@ const POD_LIMIT: Duration = Duration::from_secs(40);
 
 pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyhow::Result<()> {
     let begun = bench.wall();
-    let quorum = Quorum::create(&bench, manifest(&bench, "q", MAX_TTL)).await?;
+    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, json!({})).await?;
     let command = format!("for m in 0 1 2; do echo $m $(redis $m SET {}/probe-$n x NX PX 50); done", bench.namespace);
     let monitor = Monitor::start(&quorum, "monitor", &command).await?;
     let client = Client::start(&quorum).await?;

@@ -7,15 +7,16 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
-use redlock_operator::api::{DistributedLock, RedisQuorum};
+use redlock_operator::api::DistributedLock;
 use serde_json::json;
 
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim, message_of, reason_of},
+    locks::{Lock, SOON, claim, message_of, reason_of, with},
     operators,
-    quorums::Quorum,
-    record::Recorder,
+    quorums::{Quorum, max_ttl_in_force},
+    record::{Recorder, Version},
+    suite_causes::surfaces::{doctor_names, lock_names},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
@@ -29,10 +30,7 @@ const LINES_WHILE_QUIET: usize = 3;
 pub(crate) async fn errors_from_other_objects_are_in_the_status_and_heal(bench: Bench) -> anyhow::Result<()> {
     let before = operators::restarts(&bench.cluster).await?;
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let elsewhere = Bench::open("refused_elsewhere", bench.cluster.clone(), bench.figures.clone()).await?;
-    let result = check(&bench, &elsewhere, &quorum).await;
-    let closed = elsewhere.close().await;
-    result.and(closed)?;
+    bench.beside("refused_elsewhere", async |elsewhere| check(&bench, elsewhere, &quorum).await).await?;
     ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
     Ok(())
 }
@@ -40,33 +38,33 @@ pub(crate) async fn errors_from_other_objects_are_in_the_status_and_heal(bench: 
 async fn check(bench: &Bench, elsewhere: &Bench, quorum: &Quorum) -> anyhow::Result<()> {
     let too_long = Lock::create(bench, claim("too-long", "a", Some("q"), 2 * MAX_TTL)).await?;
     let no_quorum = Lock::create(bench, claim("no-quorum", "b", Some("later"), MAX_TTL)).await?;
-    let mut manifest = claim("not-allowed", "c", None, MAX_TTL);
-    manifest["spec"]["quorumRef"] = json!({"name": "q", "namespace": bench.namespace});
-    let not_allowed = Lock::create(elsewhere, manifest).await?;
+    let there = json!({"quorumRef": {"name": "q", "namespace": bench.namespace}});
+    let not_allowed = Lock::create(elsewhere, with(claim("not-allowed", "c", None, MAX_TTL), there)).await?;
 
     let refusals = [
-        (&too_long, "TTLTooLong", "3s"),
-        (&no_quorum, "QuorumNotFound", "later"),
-        (&not_allowed, "NamespaceNotAllowed", "allowedNamespaces"),
+        (&too_long, "TTLTooLong", &["6s", "3s"][..]),
+        (&no_quorum, "QuorumNotFound", &["later"]),
+        (&not_allowed, "NamespaceNotAllowed", &["allowedNamespaces"]),
     ];
-    for (lock, reason, word) in refusals {
-        let is_so = |v: &crate::record::Version<_>| reason_of(&v.object, "Accepted") == Some(reason);
+    for (lock, reason, cause) in refusals {
+        let is_so = |v: &Version<_>| reason_of(&v.object, "Accepted") == Some(reason);
         let refused = lock.recorder.until(SOON, &format!("Accepted=False with reason {reason}"), is_so).await?;
         let message = message_of(&refused.object, "Accepted");
-        ensure!(message.contains(word), "{reason} does not name {word:?}: {message}");
+        ensure!(cause.iter().all(|part| message.contains(*part)), "{reason} does not name {cause:?}: {message}");
         ensure!(reason_of(&refused.object, "Held") == Some("NotAccepted"), "{:?}", refused.object.status);
         has_event(&lock.bench, &lock.name, reason).await?;
+        lock_names(&lock.bench, &lock.name, reason, cause).await?;
     }
+    doctor_names(bench, &["TTLTooLong", "QuorumNotFound"]).await?;
     stays_quiet(bench, &refusals.map(|(lock, ..)| lock)).await?;
 
-    let patch = json!({"spec": {"maxTTL": "6s", "allowedNamespaces": {"from": "All"}}}).to_string();
-    bench.patch("rq", "q", &patch).await?;
+    bench.patch("rq", "q", r#"{"spec":{"maxTTL":"6s","allowedNamespaces":{"from":"All"}}}"#).await?;
     not_allowed.held(SOON).await.context("allowedNamespaces now allows it")?;
     too_long.held(SOON).await.context("maxTTL is large enough now")?;
-    bench.create::<RedisQuorum>(crate::quorums::manifest(bench, "later", MAX_TTL)).await?;
+    let _later = Quorum::create_with(bench, "later", MAX_TTL, json!({})).await?;
     no_quorum.held(Duration::from_secs(60)).await.context("the quorum exists now")?;
-    let status = quorum.recorder.last()?.object.status.unwrap_or_default();
-    ensure!(status.max_ttl_in_force.is_some_and(|ttl| ttl.get() == 2 * MAX_TTL), "{status:?}");
+    let in_force = max_ttl_in_force(&quorum.recorder.last()?.object);
+    ensure!(in_force == Some(2 * MAX_TTL), "{in_force:?}");
     for lock in [&not_allowed, &too_long, &no_quorum] {
         lock.remove().await?;
     }
@@ -76,7 +74,7 @@ async fn check(bench: &Bench, elsewhere: &Bench, quorum: &Quorum) -> anyhow::Res
 /// Checks that an Event of the lock has this reason.
 async fn has_event(bench: &Bench, lock: &str, reason: &str) -> anyhow::Result<()> {
     let events = Recorder::<Event>::of_fields(bench.api(), &format!("involvedObject.name={lock}")).await?;
-    let is_it = |v: &crate::record::Version<Event>| v.object.reason.as_deref() == Some(reason);
+    let is_it = |v: &Version<Event>| v.object.reason.as_deref() == Some(reason);
     events.until(SOON, &format!("an Event {reason} about {lock}"), is_it).await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! The message names the correction.
 
 use anyhow::ensure;
-use redlock_operator::api::{DistributedLock, RedisQuorum};
+use redlock_operator::api::DistributedLock;
 use serde_json::{Value, json};
 
 use crate::{
@@ -183,15 +183,5 @@ pub(crate) async fn metadata_that_is_too_large_is_refused(bench: Bench) -> anyho
         let message = bench.refused(&object(field, value)).await?;
         ensure!(message.contains(&format!("set at most {most}")), "{field}: {message}");
     }
-    Ok(())
-}
-
-pub(crate) async fn another_address_under_the_name_of_a_master_is_refused(bench: Bench) -> anyhow::Result<()> {
-    let external = json!([{"name": "x", "address": "x.example:6379"}, {"name": "y", "address": "y.example:6379"}]);
-    let spec = json!({"members": 1, "external": external});
-    bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
-    let moved = json!([external[0], {"name": "y", "address": "z.example:6379"}]);
-    let told = bench.patch_refused("rq", "q", &json!({"spec": {"external": moved}}).to_string()).await?;
-    ensure!(told.contains("another address is another master") && told.contains("give it another name"), "{told}");
     Ok(())
 }

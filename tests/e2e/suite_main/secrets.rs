@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use redlock_operator::{
     quorum::model::auth::{Auth, SEED_KEY},
     redis_member::acl::OPERATOR_USER,
@@ -15,9 +14,9 @@ use sha2::Sha256;
 use crate::{
     bench::Bench,
     foreign::Client,
-    locks::{Lock, SOON, claim, status},
+    locks::{Lock, SOON, claim},
     operators,
-    quorums::Quorum,
+    quorums::{Quorum, client_urls},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
@@ -43,16 +42,18 @@ pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> any
         vec![Needle { what: "a foreign client's lock value".into(), text: "foreign-secret-value".into() }];
     needles.push(lock_value(&bench, &client, "held").await?);
     client.redis(0, &["DEL", &format!("{}/held", bench.namespace)]).await?;
-    let before = status(&held.recorder.last()?.object).renewed_at;
-    let renewed = |v: &crate::record::Version<_>| status(&v.object).renewed_at > before;
-    held.recorder.until(MAX_TTL, "renewed where a vote was lost", renewed).await?;
+    held.renewed(MAX_TTL).await.context("where a vote was lost")?;
     taken.held(SOON).await?;
     needles.push(lock_value(&bench, &client, "taken").await?);
 
-    let here = needles_of(&bench, &bench.namespace, "q").await?;
-    check_needles(&bench, &here).await?;
+    let here = needles_of(bench.api::<Secret>().get("q-auth").await?, "q")?;
+    // The needles must include the client's passwords in its Secret, so that the search works.
+    let urls = client_urls(&bench).await?;
+    ensure!(urls.len() == 3, "not one URL for each member");
+    let are_found = urls.iter().all(|url| here.iter().any(|needle| url.contains(&needle.text)));
+    ensure!(are_found, "the derivation of passwords has changed, so the needles are wrong");
     needles.extend(here);
-    needles.extend(needles_of(&bench, &bench.cluster.operator_namespace, "main").await?);
+    needles.extend(needles_of(bench.cluster.operator_api::<Secret>().get("main-auth").await?, "main")?);
 
     for (place, text) in places(&bench).await? {
         ensure!(!text.trim().is_empty(), "{place}: no text");
@@ -80,19 +81,17 @@ async fn lock_value(bench: &Bench, client: &Client, key: &str) -> anyhow::Result
     bail!("no member has a value of the operator under {key}")
 }
 
-/// All secret texts, each as it is, in hex and in base64.
+/// All secret texts of a quorum, each as it is, in hex and in base64.
 ///
 /// They are the seed, the passwords of all users and members, and the signing key.
-async fn needles_of(bench: &Bench, namespace: &str, quorum: &str) -> anyhow::Result<Vec<Needle>> {
-    let secrets: Api<Secret> = Api::namespaced(bench.cluster.client.clone(), namespace);
-    let secret = secrets.get(&format!("{quorum}-auth")).await?;
+fn needles_of(secret: Secret, quorum: &str) -> anyhow::Result<Vec<Needle>> {
     let data = secret.data.unwrap_or_default();
     let seed = data.get(SEED_KEY).context("the auth Secret has no seed")?.0.clone();
     let auth = Auth::from_data(&data).context("the auth Secret is not as the operator writes it")?;
-    let mut needles = encodings(&format!("the seed of {namespace}/{quorum}"), &seed);
+    let mut needles = encodings(&format!("the seed of {quorum}"), &seed);
     let mut key = Hmac::<Sha256>::new_from_slice(&seed)?;
     key.update(b"lock values\0");
-    needles.extend(encodings(&format!("the signing key of {namespace}/{quorum}"), &key.finalize().into_bytes()));
+    needles.extend(encodings(&format!("the signing key of {quorum}"), &key.finalize().into_bytes()));
     for member in 0..3 {
         for user in [OPERATOR_USER, "locker-e1", "outside-e1"] {
             let member = format!("{quorum}-{member}");
@@ -112,17 +111,6 @@ fn encodings(what: &str, bytes: &[u8]) -> Vec<Needle> {
     let mut all = vec![needle(bytes.iter().map(|b| format!("{b:02x}")).collect()), needle(whole_groups.to_owned())];
     all.extend(std::str::from_utf8(bytes).ok().map(|text| needle(text.to_owned())));
     all
-}
-
-/// Checks that the needles include the client's passwords in its Secret, so that the search works.
-async fn check_needles(bench: &Bench, needles: &[Needle]) -> anyhow::Result<()> {
-    let secret = bench.api::<Secret>().get("q-client-outside").await?;
-    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls")?.0;
-    let urls = String::from_utf8(urls)?;
-    ensure!(urls.lines().count() == 3, "not one URL for each member");
-    let known = urls.lines().all(|url| needles.iter().any(|needle| url.contains(&needle.text)));
-    ensure!(known, "the derivation of passwords has changed, so the needles are wrong");
-    Ok(())
 }
 
 /// Everything that a user without access to Secrets can read.

@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use redlock_operator::api::RedisQuorum;
 
-use super::helpers::{condition, delay, held_lock, reason_after};
+use super::helpers::{condition, delay, quorum_and_lock, reason_after};
 use crate::{
     bench::Bench,
     foreign::{Client, Line, Monitor},
     locks::{Lock, SOON, claim, status, token},
     poll,
     quorums::Quorum,
+    record::Version,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -22,8 +23,7 @@ const TTL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(90);
 
 pub(crate) async fn a_quorum_made_again_under_its_name_gives_larger_tokens(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let before = token(&lock.recorder.last()?.object)?;
     bench.delete::<RedisQuorum>("q").await?;
     quorum.recorder.until_gone(LIMIT).await?;
@@ -42,8 +42,7 @@ pub(crate) async fn a_quorum_made_again_under_its_name_gives_larger_tokens(bench
 pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(bench: Bench) -> anyhow::Result<()> {
     // The members run for this time after they are closed, which is enough to check them.
     let max_ttl = Duration::from_secs(15);
-    let quorum = Quorum::ready(&bench, "q", max_ttl).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, max_ttl, TTL).await?;
     let client = Client::start(&quorum).await?;
     // Each member has one earlier connection that continues to send commands. The log has the replies.
     let mut before = Vec::new();
@@ -61,7 +60,7 @@ pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(
     bench.delete::<RedisQuorum>("q").await?;
     let message = reason_after(&quorum, mark, SOON, "Ready", "Deleting").await?;
     ensure!(message.contains(&format!("{}/job", bench.namespace)), "the held lock is not named: {message}");
-    let closed = |v: &crate::record::Version<RedisQuorum>| condition(v, "Ready").2.matches("is closed").count() == 3;
+    let closed = |v: &Version<RedisQuorum>| condition(v, "Ready").2.matches("is closed").count() == 3;
     quorum.recorder.until_after(mark, SOON, "all members are closed", closed).await?;
     let since = bench.wall().0;
     for (member, monitor) in before.iter().enumerate() {
@@ -112,8 +111,7 @@ pub(crate) async fn a_quorum_with_a_busy_member_goes(bench: Bench) -> anyhow::Re
 
 /// All objects are deleted at the same time, so the Redis pods can end first.
 pub(crate) async fn a_namespace_with_held_locks_goes(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     bench.kubectl(&["delete", "statefulsets,pods", "--all", "--wait=false"]).await?;
     let start = bench.now();
     // This is the regular end of a test, but here all objects are in use.

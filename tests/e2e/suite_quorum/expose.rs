@@ -17,16 +17,15 @@ use redlock_operator::{
 };
 use serde_json::json;
 
-use super::helpers::condition;
+use super::helpers::{condition, run_ids};
 use crate::{
     bench::Bench,
     locks::SOON,
-    quorums::{Quorum, is_ready, member_of},
+    quorums::{CLIENT_SECRET, Quorum, member_of},
     record::Version,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(2);
-const START_LIMIT: Duration = Duration::from_secs(90);
 /// A kubelet updates a Secret in its pods within about a minute.
 const KUBELET_LIMIT: Duration = Duration::from_secs(150);
 
@@ -66,9 +65,8 @@ pub(crate) async fn node_ports_are_reached_from_outside_with_a_valid_certificate
     let nodes = node_addresses(&bench).await?;
     ensure!(nodes.len() >= 3, "three nodes are needed, not {nodes:?}");
     let spec = json!({"tls": {"mode": "Managed"}, "expose": {"type": "NodePort", "addresses": nodes[..2]}});
-    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, spec).await?;
-    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
-    let secrets = bench.record::<Secret>("q-client-outside").await?;
+    let quorum = Quorum::ready_with(&bench, "q", MAX_TTL, spec).await?;
+    let secrets = bench.record::<Secret>(CLIENT_SECRET).await?;
     let text = |secret: &Secret, key: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
         String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
@@ -119,8 +117,7 @@ pub(crate) async fn node_ports_are_reached_from_outside_with_a_valid_certificate
 
     // Without `expose` the Services and the rule must be gone.
     let services = bench.record::<Service>("q-1-external").await?;
-    let hidden = r#"{"spec": {"expose": null}}"#;
-    bench.patch("rq", "q", hidden).await?;
+    bench.patch("rq", "q", r#"{"spec": {"expose": null}}"#).await?;
     services.until_gone(SOON).await?;
     let policies = bench.record::<NetworkPolicy>("q").await?;
     let closed = |policy: &NetworkPolicy| {
@@ -136,8 +133,7 @@ pub(crate) async fn the_address_of_a_load_balancer_is_shown_and_certified(bench:
     let (address, annotation) = ("203.0.113.7", "example.com/balancer");
     let expose = json!({"type": "LoadBalancer", "annotations": {annotation: "small"}});
     let spec = json!({"tls": {"mode": "Managed"}, "expose": expose});
-    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, spec).await?;
-    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+    let quorum = Quorum::ready_with(&bench, "q", MAX_TTL, spec).await?;
     let before = quorum.recorder.last()?.object;
     let mark = quorum.recorder.mark();
     let balanced = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}));
@@ -158,9 +154,6 @@ pub(crate) async fn the_address_of_a_load_balancer_is_shown_and_certified(bench:
         ready == "True" && message.contains(&fingerprint)
     };
     let served = quorum.recorder.until_after(mark, KUBELET_LIMIT, "every member serves it", is_served).await?;
-    let run_ids = |quorum: &RedisQuorum| -> Vec<_> {
-        quorum.status.iter().flat_map(|status| status.members.iter().map(|member| member.run_id.clone())).collect()
-    };
     ensure!(run_ids(&served.object) == run_ids(&before), "a member was restarted");
     Ok(())
 }

@@ -10,19 +10,22 @@ use k8s_openapi::api::{
 };
 use kube::api::ListParams;
 use redlock_operator::{
-    api::{FenceReason, MemberState, MemberStatus, RedisQuorum},
+    api::{MemberState, MemberStatus, RedisQuorum},
     quorum::model::tls::issue,
 };
 use serde_json::{Value, json};
 
-use super::helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for, reason_after};
+use super::helpers::{
+    RESTART_LIMIT, check_rejoin, condition, delay, delete_and_rejoin, held_lock, is_admitted, reason_after,
+};
 use crate::{
     bench::Bench,
     history::check_held_throughout,
-    locks::{Lock, SOON, claim, is_held, message_of, status, token},
+    locks::{Lock, SOON, claim, is_held, message_of, status, token, with},
     masters::Masters,
-    quorums::{Quorum, check_admission, max_ttl_in_force, member_of},
+    quorums::{Quorum, max_ttl_in_force, member_of},
     record::Version,
+    suite_lock::support::finished,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -30,29 +33,6 @@ const TTL: Duration = Duration::from_secs(3);
 
 fn addresses(masters: &Masters, which: &[usize]) -> Vec<String> {
     which.iter().map(|index| masters.address(*index)).collect()
-}
-
-/// Waits for the first version after `mark` in which the condition is true of the member.
-async fn member_until(
-    quorum: &Quorum,
-    mark: usize,
-    name: &str,
-    what: &str,
-    is_so: impl Fn(&MemberStatus) -> bool,
-) -> anyhow::Result<MemberStatus> {
-    let is_it = |version: &Version<RedisQuorum>| member_of(&version.object, name).is_some_and(&is_so);
-    let version = quorum.recorder.until_after(mark, RESTART_LIMIT, &format!("{name} {what}"), is_it).await?;
-    member_of(&version.object, name).cloned().context("the member was there a moment ago")
-}
-
-/// Checks that the process that started at `since` is fenced, announced, and admitted after its wait.
-async fn check_rejoin(quorum: &Quorum, mark: usize, name: &str, since: i64) -> anyhow::Result<()> {
-    let is_fenced = |member: &MemberStatus| is_fenced_for(member, FenceReason::Restarted);
-    let fenced = member_until(quorum, mark, name, "is fenced as Restarted", is_fenced).await?;
-    let announced = fenced.rejoin_at.context("no rejoinAt")?.as_millis();
-    let is_back = |member: &MemberStatus| is_admitted(member) && member.run_id == fenced.run_id;
-    let admitted = member_until(quorum, mark, name, "is admitted again", is_back).await?;
-    check_admission(&admitted, announced, since, delay(MAX_TTL))
 }
 
 pub(crate) async fn masters_of_others_alone_vote_after_their_wait(bench: Bench) -> anyhow::Result<()> {
@@ -74,10 +54,9 @@ pub(crate) async fn masters_of_others_alone_vote_after_their_wait(bench: Bench) 
     ensure!(sets.items.is_empty(), "the operator made members of its own");
 
     let lock = held_lock(&bench, TTL).await?;
-    let by_all = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
-    lock.recorder.until(SOON, "all have voted", by_all).await?;
+    lock.fully_voted(SOON).await?;
     let (mark, since) = (quorum.recorder.mark(), masters.restart(1).await?);
-    check_rejoin(&quorum, mark, "vm-1", since).await?;
+    check_rejoin(&quorum, mark, "vm-1", since, MAX_TTL).await?;
     check_held_throughout(&lock.recorder.versions())?;
     lock.remove().await
 }
@@ -97,16 +76,12 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     let address = format!("vm.{}.svc:7000", bench.namespace);
     let quorum = masters.ready(&bench, masters.manifest("q", 2, &[address], MAX_TTL)).await?;
     let lock = held_lock(&bench, TTL).await?;
-    let by_all = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
-    lock.recorder.until(SOON, "all have voted", by_all).await?;
+    lock.fully_voted(SOON).await?;
     let (mark, since) = (quorum.recorder.mark(), masters.restart(0).await?);
-    check_rejoin(&quorum, mark, "vm-0", since).await?;
-    let replicated = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
-    lock.recorder.until_after(lock.recorder.mark().saturating_sub(1), SOON, "on all members", replicated).await?;
+    check_rejoin(&quorum, mark, "vm-0", since, MAX_TTL).await?;
+    lock.fully_voted(SOON).await?;
     // In the other case a managed member is lost.
-    let (mark, since) = (quorum.recorder.mark(), bench.wall().0);
-    bench.kubectl(&["delete", "pod", "q-0-0", "--wait=false"]).await?;
-    check_rejoin(&quorum, mark, "q-0", since).await?;
+    delete_and_rejoin(&quorum, "q-0", MAX_TTL).await?;
     check_held_throughout(&lock.recorder.versions())?;
     lock.remove().await
 }
@@ -136,9 +111,8 @@ pub(super) async fn contend(bench: Bench, who: &'static str, times: usize) -> an
     let mut holds = Vec::new();
     for number in 0..times {
         let name = format!("{who}-{number}");
-        let mut manifest = claim(&name, "shared", Some("q"), TTL);
-        manifest["spec"]["retry"] = json!({"delay": "50ms", "jitter": "50ms"});
-        let lock = Lock::create(&bench, manifest).await?;
+        let retry = json!({"retry": {"delay": "50ms", "jitter": "50ms"}});
+        let lock = Lock::create(&bench, with(claim(&name, "shared", Some("q"), TTL), retry)).await?;
         let held = lock.held(RESTART_LIMIT).await?.object;
         let from = status(&held).acquired_at.context("no acquiredAt")?.as_millis();
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -211,13 +185,10 @@ pub(crate) async fn a_newcomer_that_disagrees_refuses_itself_and_stops_nobody(be
         let (holds, _, _) = condition(&version, "QuorumAvailable");
         ensure!(holds == "False", "QuorumAvailable={holds}");
         let name = format!("of-{}", refused.name);
-        let mut manifest = claim(&name, &name, Some(&refused.name), Duration::from_secs(1));
-        manifest["spec"]["waitTimeout"] = json!("3s");
-        let waiting = Lock::create(&bench, manifest).await?;
-        let is_finished =
-            |version: &Version<_>| crate::locks::reason_of(&version.object, "Finished") == Some("WaitTimeout");
-        let end = waiting.recorder.until(SOON, "its wait ends", is_finished).await?;
-        ensure!(waiting.recorder.versions().iter().all(|version| !is_held(&version.object)), "it was granted");
+        let waits = claim(&name, &name, Some(&refused.name), Duration::from_secs(1));
+        let waiting = Lock::create(&bench, with(waits, json!({"waitTimeout": "3s"}))).await?;
+        let end = finished(&waiting, "WaitTimeout", SOON).await?;
+        ensure!(!waiting.was_held(), "it was granted");
         ensure!(status(&end.object).fencing_token.is_none(), "{}", message_of(&end.object, "Held"));
     }
     check_never_disagreed(&quorum)?;
@@ -235,8 +206,7 @@ pub(crate) async fn a_longer_max_ttl_is_used_when_all_have_it(bench: Bench) -> a
     check_never_disagreed(&quorum)?;
     check_held_throughout(&lock.recorder.versions())?;
     lock.remove().await?;
-    let patch = json!({"spec": {"maxTTL": "8s"}}).to_string();
-    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", &patch]).await?;
+    bench.patch("rq", "q", r#"{"spec":{"maxTTL":"8s"}}"#).await?;
     for raised in [&quorum, &longer] {
         let is_raised = |version: &Version<RedisQuorum>| {
             max_ttl_in_force(&version.object) == Some(2 * MAX_TTL) && condition(version, "QuorumAgrees").0 == "True"
@@ -259,7 +229,7 @@ pub(crate) async fn a_master_restarted_during_an_acquisition_does_not_vote(bench
     lock.reason("NoQuorum", SOON).await?;
     let (mark, since) = (quorum.recorder.mark(), masters.restart(1).await?);
     // The new process would grant immediately, and the two would be a majority.
-    check_rejoin(&quorum, mark, "vm-1", since).await?;
+    check_rejoin(&quorum, mark, "vm-1", since, MAX_TTL).await?;
     let held = lock.held(SOON).await?.object;
     let acquired = status(&held).acquired_at.context("no acquiredAt")?.as_millis();
     let last = quorum.recorder.last()?.object;
@@ -328,7 +298,7 @@ pub(crate) async fn masters_are_spoken_to_by_tls_with_authority_and_name_checked
                     .iter()
                     .any(|why| response.contains(why))
         };
-        member_until(&quorum, 0, "vm-0", "is not trusted", is_told).await?;
+        quorum.named_until(0, "vm-0", RESTART_LIMIT, "is not trusted", is_told).await?;
         let runs =
             |version: &Version<RedisQuorum>| member_of(&version.object, "vm-0").is_some_and(|m| m.run_id.is_some());
         ensure!(!quorum.recorder.versions().iter().any(runs), "{name}: the operator read its run ID");

@@ -38,7 +38,7 @@ fn manifest(masters: &Masters, members: usize, which: &[usize]) -> Value {
 async fn edit(quorum: &Quorum, masters: &Masters, members: usize, which: &[usize]) -> anyhow::Result<usize> {
     let mark = quorum.recorder.mark();
     let patch = json!({"spec": {"members": members, "external": external(masters, which)}}).to_string();
-    quorum.bench.kubectl(&["patch", "rq", &quorum.name, "--type=merge", "--patch", &patch]).await?;
+    quorum.bench.patch("rq", &quorum.name, &patch).await?;
     Ok(mark)
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn a_master_of_others_is_replaced_with_a_pause(bench: Bench) ->
     let turns = tokio::spawn(contend(bench.clone(), "turn", 12));
     let moved = json!({"spec": {"external": [masters.member("vm-0", 3)]}}).to_string();
     let response = bench.patch_refused("rq", "q", &moved).await?;
-    ensure!(response.contains("give it another name"), "another address under the same name: {response}");
+    ensure!(response.contains("another address is another master: give it another name"), "{response}");
 
     let mark = edit(&quorum, &masters, 0, &[1, 2, 3]).await?;
     let message = reason_after(&quorum, mark, CHANGE_LIMIT, "QuorumAgrees", "MembersChanging").await?;

@@ -11,7 +11,7 @@ use crate::{
     foreign::Client,
     locks::SOON,
     poll,
-    quorums::{Quorum, manifest},
+    quorums::{Quorum, clients_with},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
@@ -21,11 +21,8 @@ const COPY: &str = "q-client-ci";
 
 /// The clients of the quorum, and `ci` with this namespace and prefix.
 async fn with_ci(bench: &Bench, ci: Option<(&str, &str)>) -> anyhow::Result<()> {
-    let mut clients = manifest(bench, "q", MAX_TTL)["spec"]["clients"].clone();
-    if let (Some((namespace, prefix)), Some(clients)) = (ci, clients.as_array_mut()) {
-        clients.push(json!({"name": "ci", "namespace": namespace, "keyPrefix": prefix}));
-    }
-    bench.patch("rq", "q", &json!({"spec": {"clients": clients}}).to_string()).await
+    let ci = ci.map(|(namespace, prefix)| json!({"name": "ci", "namespace": namespace, "keyPrefix": prefix}));
+    bench.patch("rq", "q", &json!({"spec": {"clients": clients_with(bench, ci)}}).to_string()).await
 }
 
 /// Waits for the first URL in the Secret of `ci` that differs from `before`.

@@ -5,19 +5,23 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use redlock_operator::{
-    api::{FenceReason, MemberState, MemberStatus, RedisQuorum, conditions::find_condition},
+    api::{FenceReason, MemberState, MemberStatus, PasswordStage, RedisQuorum, conditions::find_condition},
+    quorum::model::tls::authority::Pair,
     redlock::{Drift, rejoin_delay},
 };
+use serde_json::json;
 
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim},
-    quorums::Quorum,
+    quorums::{Quorum, check_admission, member_of},
     record::Version,
 };
 
 /// The operator observes a restarted or replaced member within this time.
 pub(crate) const RESTART_LIMIT: Duration = Duration::from_secs(60);
+/// The limit of a stage of a rotation of passwords.
+const STAGE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The rejoin delay with this maxTTL and the default settings.
 pub(crate) fn delay(max_ttl: Duration) -> Duration {
@@ -29,6 +33,12 @@ pub(crate) async fn held_lock(bench: &Bench, ttl: Duration) -> anyhow::Result<Lo
     let lock = Lock::create(bench, claim("job", "job", Some("q"), ttl)).await?;
     lock.held(SOON).await?;
     Ok(lock)
+}
+
+/// The quorum `q`, and a claim on it that is held.
+pub(crate) async fn quorum_and_lock(bench: &Bench, max_ttl: Duration, ttl: Duration) -> anyhow::Result<(Quorum, Lock)> {
+    let quorum = Quorum::ready(bench, "q", max_ttl).await?;
+    Ok((quorum, held_lock(bench, ttl).await?))
 }
 
 pub(crate) fn is_admitted(member: &MemberStatus) -> bool {
@@ -86,4 +96,66 @@ pub(crate) fn check_one_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Resul
         ensure!(out.len() <= 1, "more than one member was out: {out:?}");
     }
     Ok(())
+}
+
+/// The processes of all members.
+pub(crate) fn run_ids(quorum: &RedisQuorum) -> Vec<Option<String>> {
+    quorum.status.iter().flat_map(|status| &status.members).map(|member| member.run_id.clone()).collect()
+}
+
+/// Waits until a process of a member is fenced that differs from the one at `mark`.
+pub(crate) async fn fenced_again(quorum: &Quorum, mark: usize, member: &str) -> anyhow::Result<MemberStatus> {
+    let versions = quorum.recorder.versions();
+    let before = mark.checked_sub(1).and_then(|last| versions.get(last)).context("nothing was seen yet")?;
+    let before = member_of(&before.object, member).and_then(|member| member.run_id.clone());
+    let is_again = |m: &MemberStatus| is_fenced_for(m, FenceReason::Restarted) && m.run_id != before;
+    let fenced = quorum.named_until(mark, member, RESTART_LIMIT, "is fenced as Restarted", is_again).await?;
+    Ok(fenced.1)
+}
+
+/// Checks the next admission of a member against its announcement and the end of the earlier process.
+pub(crate) async fn check_rejoin(
+    quorum: &Quorum,
+    mark: usize,
+    member: &str,
+    since: i64,
+    max_ttl: Duration,
+) -> anyhow::Result<()> {
+    let fenced = fenced_again(quorum, mark, member).await?;
+    let announced = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
+    let is_back = |m: &MemberStatus| is_admitted(m) && m.run_id == fenced.run_id;
+    let limit = RESTART_LIMIT + max_ttl;
+    let (_, admitted) = quorum.named_until(mark, member, limit, "is admitted again", is_back).await?;
+    check_admission(&admitted, announced, since, delay(max_ttl))
+}
+
+/// Deletes a member's pod, and checks that the next process stays out for the delay of `max_ttl`.
+pub(crate) async fn delete_and_rejoin(quorum: &Quorum, member: &str, max_ttl: Duration) -> anyhow::Result<()> {
+    let (mark, since) = (quorum.recorder.mark(), quorum.bench.wall().0);
+    quorum.bench.kubectl(&["delete", "pod", &format!("{member}-0"), "--wait=false"]).await?;
+    check_rejoin(quorum, mark, member, since, max_ttl).await
+}
+
+/// Requests a step of the rotation of all passwords, and waits until the rotation is in this stage.
+pub(crate) async fn rotate(quorum: &Quorum, step: &str, stage: Option<PasswordStage>) -> anyhow::Result<()> {
+    let mark = quorum.recorder.mark();
+    let annotation = format!("redlock-operator.io/rotate-passwords={step}");
+    quorum.bench.kubectl(&["annotate", "--overwrite", "rq", &quorum.name, &annotation]).await?;
+    let is_there = |version: &Version<RedisQuorum>| {
+        let rotation = version.object.status.as_ref().and_then(|status| status.password_rotation.as_ref());
+        rotation.map(|rotation| rotation.stage) == stage
+    };
+    quorum.recorder.until_after(mark, STAGE_LIMIT, &format!("the stage {stage:?}"), is_there).await.map(drop)
+}
+
+/// Creates or replaces the Secret `cert` of the quorum `q`, in cert-manager's layout.
+pub(crate) async fn set_certificate(bench: &Bench, certificate: &Pair, authority: &Pair) -> anyhow::Result<()> {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "cert", "namespace": bench.namespace, "labels": {"redlock-operator.io/quorum": "q"}},
+        "stringData": {
+            "tls.crt": certificate.certificate, "tls.key": certificate.key, "ca.crt": authority.certificate,
+        },
+    });
+    bench.cluster.apply(&secret.to_string()).await
 }

@@ -10,7 +10,7 @@ use redlock_operator::{
     fence::predecessor::NODE_READY_FOR,
 };
 
-use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for, reason_after};
+use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for, quorum_and_lock, reason_after};
 use crate::{
     bench::Bench,
     history::check_never_lost,
@@ -18,6 +18,7 @@ use crate::{
     operators, pods,
     quorums::{Quorum, member_of},
     record::{Recorder, Version},
+    suite_causes::surfaces::quorum_names,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -84,18 +85,25 @@ impl LostMember {
         check_never_lost(&self.lock.recorder.versions())
     }
 
+    /// Waits until the node is Ready again, after the first `mark` versions.
+    async fn ready_again(&self, mark: usize) -> anyhow::Result<()> {
+        let ready = |version: &Version<Node>| pods::node_is_ready(&version.object);
+        self.nodes.until_after(mark, NOT_READY_LIMIT, "Ready again", ready).await.map(drop)
+    }
+
     /// Connects the node again, for the next tests.
     async fn heal(&self) -> anyhow::Result<()> {
         let mark = self.nodes.mark();
         self.bench.cluster.faults.heal_nodes().await?;
-        let ready = |version: &Version<Node>| pods::node_is_ready(&version.object);
-        self.nodes.until_after(mark, NOT_READY_LIMIT, "Ready again", ready).await?;
+        self.ready_again(mark).await?;
         operators::all_available(&self.bench.cluster).await
     }
 }
 
 pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_a_persons_word(bench: Bench) -> anyhow::Result<()> {
     let lost = LostMember::make(&bench).await?;
+    let cause = ["q-1", "PredecessorUnconfirmed", &lost.node];
+    quorum_names(&bench, "q", "PredecessorUnconfirmed", &cause).await?;
     lost.stays_out_during(delay(MAX_TTL) * 2).await?;
     let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
     bench.kubectl(&["annotate", "rq", "q", &format!("redlock-operator.io/predecessor-dead={}", lost.uid)]).await?;
@@ -127,9 +135,7 @@ pub(crate) async fn a_pod_forced_off_a_node_waits_until_the_provider_deletes_it(
     let mark = lost.nodes.mark();
     bench.cluster.faults.heal_nodes().await?;
     bench.cluster.faults.restart_kubelet(&lost.node).await?;
-    lost.nodes
-        .until_after(mark, NOT_READY_LIMIT, "Ready again", |version| pods::node_is_ready(&version.object))
-        .await?;
+    lost.ready_again(mark).await?;
     operators::all_available(&bench.cluster).await?;
     back
 }
@@ -141,9 +147,7 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(ben
     let lost = LostMember::make(&bench).await?;
     let mark = lost.nodes.mark();
     bench.cluster.faults.heal_nodes().await?;
-    lost.nodes
-        .until_after(mark, NOT_READY_LIMIT, "Ready again", |version| pods::node_is_ready(&version.object))
-        .await?;
+    lost.ready_again(mark).await?;
     let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
     let limit = NODE_READY_FOR + RESTART_LIMIT;
     let (_, admitted) = lost.quorum.member_until(mark, 1, limit, "is admitted after two minutes", is_admitted).await?;
@@ -159,13 +163,12 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(ben
 ///
 /// The process has kept its data, and needs no wait.
 pub(crate) async fn a_member_that_was_cut_off_goes_on_voting(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let before = member_of(&quorum.recorder.last()?.object, "q-1").cloned().context("no member q-1")?;
     let node = before.node_name.clone().context("no node")?;
     let mark = quorum.recorder.mark();
     bench.cluster.faults.cut_node(&node).await?;
-    let unreachable = |m: &_| is_state(m, MemberState::Unreachable);
+    let unreachable = |m: &MemberStatus| m.state == MemberState::Unreachable;
     quorum.member_until(mark, 1, RESTART_LIMIT, "is unreachable", unreachable).await?;
     let mark = quorum.recorder.mark();
     bench.cluster.faults.heal_nodes().await?;
@@ -176,8 +179,4 @@ pub(crate) async fn a_member_that_was_cut_off_goes_on_voting(bench: Bench) -> an
     );
     check_never_lost(&lock.recorder.versions())?;
     operators::all_available(&bench.cluster).await
-}
-
-fn is_state(member: &MemberStatus, state: MemberState) -> bool {
-    member.state == state
 }

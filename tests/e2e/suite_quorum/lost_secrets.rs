@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Secret;
-use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
+use redlock_operator::api::{FenceReason, MemberState, MemberStatus, RedisQuorum};
 use serde_json::json;
 
 use super::{
-    helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for, pod_uids, reason_after},
+    helpers::{
+        RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for, pod_uids, quorum_and_lock, reason_after,
+    },
     membership,
 };
 use crate::{
@@ -16,7 +18,7 @@ use crate::{
     foreign::Client,
     locks::{Lock, SOON, claim, token},
     operators,
-    quorums::{Quorum, manifest},
+    quorums::Quorum,
     record::Version,
 };
 
@@ -27,20 +29,39 @@ const TTL: Duration = Duration::from_secs(3);
 /// It covers the election of a leader, its first reading, and the wait for a replica with a copy.
 const LOSS_LIMIT: Duration = Duration::from_secs(60);
 
-fn is_lost(version: &Version<redlock_operator::api::RedisQuorum>) -> bool {
-    condition(version, "Ready").1 == "AuthLost"
+/// Waits until the operator admits all members again.
+///
+/// Returns the number of versions before that wait.
+async fn all_admitted(quorum: &Quorum) -> anyhow::Result<usize> {
+    let mark = quorum.recorder.mark();
+    let all = |version: &Version<RedisQuorum>| condition(version, "Ready").1 == "AllAdmitted";
+    let limit = LOSS_LIMIT + (RESTART_LIMIT + delay(MAX_TTL)) * 3;
+    quorum.recorder.until_after(mark, limit, "all members run with passwords of the operator", all).await?;
+    Ok(mark)
+}
+
+/// Checks that every member has a new pod, and that they were restarted one after the other.
+async fn check_all_restarted(quorum: &Quorum, mark: usize, before: &[String]) -> anyhow::Result<()> {
+    let after = pod_uids(&quorum.bench, 3).await?;
+    ensure!(before.iter().all(|uid| !after.contains(uid)), "a member runs with passwords that nobody knows");
+    let restarts = |m: &&MemberStatus| !matches!(m.state, MemberState::Admitted | MemberState::Unreachable);
+    for version in quorum.recorder.versions().into_iter().skip(mark) {
+        let members = version.object.status.map(|status| status.members).unwrap_or_default();
+        let out: Vec<_> = members.iter().filter(restarts).map(|member| (&member.name, member.state)).collect();
+        ensure!(out.len() <= 1, "more than one member was restarted: {out:?}");
+    }
+    Ok(())
 }
 
 pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let outside = Client::start(&quorum).await?;
     let (before, pods) = (token(&lock.recorder.last()?.object)?, pod_uids(&bench, 3).await?);
-    operators::scale(&bench.cluster, 0).await?;
-    let deleted = bench.kubectl(&["delete", "secret", "q-auth"]).await;
-    let mark = quorum.recorder.mark();
-    operators::scale(&bench.cluster, operators::REPLICAS).await?;
-    deleted?;
+    let mark = operators::while_stopped(&bench.cluster, async {
+        bench.kubectl(&["delete", "secret", "q-auth"]).await?;
+        Ok(quorum.recorder.mark())
+    })
+    .await?;
 
     let message = reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
     ensure!(message.contains("q-auth"), "{message}");
@@ -51,15 +72,10 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
         "a client with the old password is refused"
     );
     let next = Lock::create(&bench, claim("next", "job", Some("q"), TTL)).await?;
-    let all = |m: &Version<_>| condition(m, "Ready").1 == "AllAdmitted";
-    let limit = LOSS_LIMIT + (RESTART_LIMIT + delay(MAX_TTL)) * 3;
-    let lost = quorum.recorder.mark();
-    quorum.recorder.until_after(lost, limit, "all members run with new passwords", all).await?;
+    let lost = all_admitted(&quorum).await?;
 
     // Every member has a new process, which has waited for its admission.
-    let after = pod_uids(&bench, 3).await?;
-    ensure!(pods.iter().all(|uid| !after.contains(uid)), "a member runs with passwords that nobody knows");
-    check_one_restart_at_a_time(&quorum, mark)?;
+    check_all_restarted(&quorum, mark, &pods).await?;
     for index in 0..3 {
         let fenced = |m: &MemberStatus| is_fenced_for(m, FenceReason::Restarted) && m.predecessor.is_none();
         let (_, fenced) = quorum.member_until(mark, index, SOON, "was fenced", fenced).await?;
@@ -71,8 +87,12 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
     }
     // The condition reported the loss and the progress before.
     let versions = quorum.recorder.versions();
-    let progress = versions.iter().skip(lost).filter(|version| is_lost(version));
-    let texts: Vec<String> = progress.map(|version| condition(version, "Ready").2).collect();
+    let texts: Vec<String> = versions
+        .iter()
+        .skip(lost)
+        .map(|version| condition(version, "Ready"))
+        .filter_map(|(_, reason, message)| (reason == "AuthLost").then_some(message))
+        .collect();
     for part in ["0 of 3 run with the new ones", "1 of 3 run", "2 of 3 run"] {
         ensure!(texts.iter().any(|text| text.contains(part)), "no message has {part:?}: {texts:#?}");
     }
@@ -90,30 +110,23 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
 
 /// Two lists are in force, and the operator cannot log in to the members of either.
 pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench: Bench) -> anyhow::Result<()> {
-    let mut single = manifest(&bench, "q", MAX_TTL);
-    single["spec"]["members"] = json!(1);
-    let quorum = Quorum::ready_as(&bench, single, MAX_TTL).await?;
+    let quorum = Quorum::ready_with(&bench, "q", MAX_TTL, json!({"members": 1})).await?;
     let lock = held_lock(&bench, TTL).await?;
     let before = token(&lock.recorder.last()?.object)?;
     let change = membership::resize(&quorum, 3).await?;
     membership::joint(&quorum, change, 1, 3).await?;
-    operators::scale(&bench.cluster, 0).await?;
-    let deleted = bench.kubectl(&["delete", "secret", "q-auth"]).await;
-    let (mark, pods) = (quorum.recorder.mark(), pod_uids(&bench, 3).await);
-    let lists = membership::voters(&quorum.recorder.last()?);
-    operators::scale(&bench.cluster, operators::REPLICAS).await?;
-    deleted?;
-    ensure!(lists == (3, 1, 2), "the change had ended before the Secret went: {lists:?}");
+    let (mark, pods) = operators::while_stopped(&bench.cluster, async {
+        bench.kubectl(&["delete", "secret", "q-auth"]).await?;
+        let lists = membership::voters(&quorum.recorder.last()?);
+        ensure!(lists == (3, 1, 2), "the change had ended before the Secret went: {lists:?}");
+        Ok((quorum.recorder.mark(), pod_uids(&bench, 3).await?))
+    })
+    .await?;
 
     reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
-    let all = |m: &Version<_>| condition(m, "Ready").1 == "AllAdmitted";
-    let limit = LOSS_LIMIT + (RESTART_LIMIT + delay(MAX_TTL)) * 3;
-    let lost = quorum.recorder.mark();
-    quorum.recorder.until_after(lost, limit, "all members run with new passwords", all).await?;
+    all_admitted(&quorum).await?;
     membership::changed(&quorum, change, 3, 2).await?;
-    let (pods, after) = (pods?, pod_uids(&bench, 3).await?);
-    ensure!(pods.iter().all(|uid| !after.contains(uid)), "a member runs with passwords that nobody knows");
-    check_one_restart_at_a_time(&quorum, mark)?;
+    check_all_restarted(&quorum, mark, &pods).await?;
 
     lock.reason("Expired", SOON).await?;
     let next = Lock::create(&bench, claim("next", "job", Some("q"), TTL)).await?;
@@ -122,24 +135,11 @@ pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench:
     membership::clients_are_let_in(&Client::start(&quorum).await?, &bench, 3).await
 }
 
-/// Checks that at most one member has a new process that is not admitted.
-fn check_one_restart_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<()> {
-    let restarts = |m: &&MemberStatus| !matches!(m.state, MemberState::Admitted | MemberState::Unreachable);
-    for version in quorum.recorder.versions().into_iter().skip(mark) {
-        let members = version.object.status.map(|status| status.members).unwrap_or_default();
-        let out: Vec<_> = members.iter().filter(restarts).map(|member| (&member.name, member.state)).collect();
-        ensure!(out.len() <= 1, "more than one member was restarted: {out:?}");
-    }
-    Ok(())
-}
-
 /// The operator cannot close the members, so their pods must end first.
 pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    operators::scale(&bench.cluster, 0).await?;
-    let deleted = bench.kubectl(&["delete", "secret/q-auth", "rq/q", "--wait=false"]).await;
-    operators::scale(&bench.cluster, operators::REPLICAS).await?;
-    deleted?;
+    let delete = ["delete", "secret/q-auth", "rq/q", "--wait=false"];
+    operators::while_stopped(&bench.cluster, bench.kubectl(&delete)).await?;
     quorum.recorder.until_gone(LOSS_LIMIT).await?;
     Ok(())
 }
@@ -181,7 +181,5 @@ async fn write_back(bench: &Bench, quorum: &Quorum) -> anyhow::Result<()> {
     let mark = quorum.recorder.mark();
     faults.resume_container(namespace, &name, "operator").await?;
     lost?;
-    let all = |version: &Version<_>| condition(version, "Ready").1 == "AllAdmitted";
-    quorum.recorder.until_after(mark, LOSS_LIMIT, "the members answer to the old passwords", all).await?;
-    Ok(())
+    reason_after(quorum, mark, LOSS_LIMIT, "Ready", "AllAdmitted").await.map(drop)
 }

@@ -17,14 +17,14 @@ use redlock_operator::api::{FenceReason, RedisQuorum};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::helpers::{condition, held_lock, is_fenced_for, pod_uids, reason_after, settled_after};
+use super::helpers::{condition, held_lock, is_fenced_for, pod_uids, quorum_and_lock, reason_after, settled_after};
 use crate::{
     bench::Bench,
     foreign::{Client, Line, Monitor, OLD_LIST_TTL},
     history::check_held_throughout,
     locks::{Lock, SOON, claim, token},
     operators,
-    quorums::{Quorum, manifest},
+    quorums::Quorum,
     record::Version,
 };
 
@@ -191,9 +191,7 @@ fn check_epochs(quorum: &Quorum) -> anyhow::Result<()> {
 
 pub(crate) async fn a_single_member_becomes_three_and_no_lock_is_lost_or_split(bench: Bench) -> anyhow::Result<()> {
     let max_ttl = Duration::from_secs(4);
-    let mut single = manifest(&bench, "q", max_ttl);
-    single["spec"]["members"] = json!(1);
-    let quorum = Quorum::ready_as(&bench, single, max_ttl).await?;
+    let quorum = Quorum::ready_with(&bench, "q", max_ttl, json!({"members": 1})).await?;
     let lock = held_lock(&bench, Duration::from_secs(3)).await?;
     let outside = Monitor::with_old_list(&quorum, "old-list", &format!("{}/turns", bench.namespace)).await?;
     outside.until(0, SOON, "it holds the lock once", |line| line.text.starts_with("held ")).await?;
@@ -229,8 +227,7 @@ pub(crate) async fn three_become_five_seven_and_three_with_a_killed_leader(bench
     operators::all_available(&bench.cluster).await?;
     // The ttl is longer than a change of leader.
     let ttl = Duration::from_secs(10);
-    let quorum = Quorum::ready(&bench, "q", ttl).await?;
-    let lock = held_lock(&bench, ttl).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, ttl, ttl).await?;
     let key = format!("{}/turns", bench.namespace);
     let of_three = Monitor::with_old_list(&quorum, "old-list-3", &key).await?;
     of_three.until(0, SOON, "it holds the lock once", |line| line.text.starts_with("held ")).await?;

@@ -5,18 +5,19 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{
     core::v1::{Event, Node, Pod},
+    networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
 };
 use kube::{Api, api::ListParams};
 use redlock_operator::api::FenceReason;
 use serde_json::json;
 
-use super::helpers::{RESTART_LIMIT, held_lock, is_admitted, is_fenced_for};
+use super::helpers::{RESTART_LIMIT, delete_and_rejoin, held_lock, is_admitted, is_fenced_for};
 use crate::{
     bench::Bench,
-    history::check_held_throughout,
-    locks::{Lock, SOON, claim},
-    quorums::{Quorum, manifest},
+    history::{check_all_held, check_held_throughout},
+    locks::{SOON, hold},
+    quorums::Quorum,
     record::{Recorder, Version},
 };
 
@@ -41,13 +42,7 @@ pub(crate) async fn members_are_spread_over_the_nodes(bench: Bench) -> anyhow::R
 pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::Result<()> {
     let ttl = Duration::from_secs(20);
     let quorum = Quorum::ready(&bench, "q", ttl).await?;
-    let mut locks = Vec::new();
-    for number in 0..6 {
-        let name = format!("job-{number}");
-        let lock = Lock::create(&bench, claim(&name, &name, Some("q"), ttl)).await?;
-        lock.held(SOON).await?;
-        locks.push(lock);
-    }
+    let locks = hold(&bench, 6, Some("q"), ttl).await?;
     let budgets = bench.record::<PodDisruptionBudget>("q").await?;
     let allows = |number| {
         move |version: &Version<PodDisruptionBudget>| {
@@ -67,10 +62,7 @@ pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::
     quorum.member_until(mark, 1, RESTART_LIMIT, "is fenced", |m| is_fenced_for(m, FenceReason::Restarted)).await?;
     // A lock without its key on a majority has expired before this member votes again.
     quorum.member_until(mark, 1, RESTART_LIMIT, "is admitted", is_admitted).await?;
-    for lock in &locks {
-        check_held_throughout(&lock.recorder.versions())?;
-    }
-    Ok(())
+    check_all_held(&locks)
 }
 
 /// The request of `kubectl drain`.
@@ -86,10 +78,34 @@ async fn evict(bench: &Bench, pod: &str) -> anyhow::Result<Result<(), String>> {
     Ok(if output.status.success() { Ok(()) } else { Err(text) })
 }
 
+/// The network plugin enforces policies, and the local one does not, so the test reads only the object.
+pub(crate) async fn only_the_operator_and_clients_reach_redis(bench: Bench) -> anyhow::Result<()> {
+    let policies = bench.record::<NetworkPolicy>("q").await?;
+    let _quorum = Quorum::create_with(&bench, "q", MAX_TTL, json!({})).await?;
+    let policy = policies.until(SOON, "exists", |version| !version.gone).await?.object;
+    let namespace = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let operator = json!({
+        "namespaceSelector": namespace(&bench.cluster.operator_namespace),
+        "podSelector": {"matchLabels": {
+            "app.kubernetes.io/name": "redlock-operator", "app.kubernetes.io/instance": "redlock-operator",
+        }},
+    });
+    let expected = json!({
+        "podSelector": {"matchLabels": {"redlock-operator.io/quorum": "q"}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{
+            "from": [operator, {"namespaceSelector": namespace(&bench.namespace)}],
+            "ports": [{"port": 6379, "protocol": "TCP"}],
+        }],
+    });
+    let spec = serde_json::to_value(policy.spec)?;
+    ensure!(spec == expected, "{spec}");
+    Ok(())
+}
+
 pub(crate) async fn redis_members_vote_and_are_fenced_like_valkey(bench: Bench) -> anyhow::Result<()> {
-    let mut manifest = manifest(&bench, "q", MAX_TTL);
-    manifest["spec"]["image"] = bench.cluster.redis_image.clone().into();
-    let quorum = Quorum::ready_as(&bench, manifest, MAX_TTL).await?;
+    let image = json!({"image": bench.cluster.redis_image});
+    let quorum = Quorum::ready_with(&bench, "q", MAX_TTL, image).await?;
     let lock = held_lock(&bench, TTL).await?;
     let version = bench.kubectl(&["exec", "q-1-0", "-c", "redis", "--", "redis-server", "--version"]).await?;
     ensure!(version.contains("Redis server v=7."), "the members run {version}");
@@ -98,19 +114,6 @@ pub(crate) async fn redis_members_vote_and_are_fenced_like_valkey(bench: Bench) 
         let is_it = |v: &Version<Event>| v.object.message.as_ref().is_some_and(|text| text.contains("Redis 7.2.11"));
         events.until(SOON, "an Event with the least fixed version", is_it).await?;
     }
-    let mark = quorum.recorder.mark();
-    bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
-    let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);
-    let (_, fenced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is fenced", restarted).await?;
-    let (_, admitted) = quorum
-        .member_until(mark, 1, RESTART_LIMIT, "is admitted", |m| is_admitted(m) && m.run_id == fenced.run_id)
-        .await?;
-    ensure!(
-        admitted.admitted_at >= fenced.rejoin_at,
-        "admitted at {:?}, rejoin at {:?}",
-        admitted.admitted_at,
-        fenced.rejoin_at
-    );
-    check_held_throughout(&lock.recorder.versions())?;
-    Ok(())
+    delete_and_rejoin(&quorum, "q-1", MAX_TTL).await?;
+    check_held_throughout(&lock.recorder.versions()).map(drop)
 }

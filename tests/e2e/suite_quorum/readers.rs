@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::Secret;
-use redlock_operator::api::{PasswordStage, RedisQuorum};
+use redlock_operator::api::PasswordStage;
 use serde_json::json;
 
-use super::helpers::{held_lock, pod_uids};
+use super::helpers::{pod_uids, quorum_and_lock, rotate};
 use super::membership::{changed, joint, resize};
 use crate::{
     bench::Bench,
@@ -18,27 +18,18 @@ use crate::{
     history::check_held_throughout,
     locks::SOON,
     poll,
-    quorums::{Quorum, manifest},
+    quorums::{client, clients_with},
     record::Version,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(4);
-const STAGE_LIMIT: Duration = Duration::from_secs(60);
 /// A kubelet updates a Secret in a running pod within this time.
 const MOUNT_LIMIT: Duration = Duration::from_secs(150);
 
-fn stage(version: &Version<RedisQuorum>) -> Option<PasswordStage> {
-    Some(version.object.status.as_ref()?.password_rotation.as_ref()?.stage)
-}
-
 /// Sets the clients of the quorum, with one more that has this access.
 async fn with_client(bench: &Bench, access: Option<&str>) -> anyhow::Result<()> {
-    let mut clients = manifest(bench, "q", MAX_TTL)["spec"]["clients"].clone();
-    if let (Some(access), Some(clients)) = (access, clients.as_array_mut()) {
-        let prefix = format!("{}/", bench.namespace);
-        clients.push(json!({"name": "look", "namespace": bench.namespace, "keyPrefix": prefix, "access": access}));
-    }
+    let clients = clients_with(bench, access.map(|access| client(bench, "look", access)));
     bench.patch("rq", "q", &json!({"spec": {"clients": clients}}).to_string()).await
 }
 
@@ -82,26 +73,8 @@ async fn other_urls(bench: &Bench, before: &str, count: usize) -> anyhow::Result
     .await
 }
 
-async fn rotate(quorum: &Quorum) -> anyhow::Result<()> {
-    let bench = &quorum.bench;
-    let annotate = async |text: &str| {
-        let annotation = format!("redlock-operator.io/rotate-passwords={text}");
-        bench.kubectl(&["annotate", "--overwrite", "rq", "q", &annotation]).await.map(drop)
-    };
-    let (mark, old) = (quorum.recorder.mark(), urls_in_pod(bench).await?);
-    annotate("first").await?;
-    let switched = |version: &Version<RedisQuorum>| stage(version) == Some(PasswordStage::Switched);
-    quorum.recorder.until_after(mark, STAGE_LIMIT, "every member accepts both passwords", switched).await?;
-    other_urls(bench, &old, 3).await?;
-    let mark = quorum.recorder.mark();
-    annotate("finish").await?;
-    let over = |version: &Version<RedisQuorum>| stage(version).is_none();
-    quorum.recorder.until_after(mark, STAGE_LIMIT, "the rotation is over", over).await.map(drop)
-}
-
 pub(crate) async fn a_reader_reads_a_held_lock_through_all_changes(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let (pods, key) = (pod_uids(&bench, 3).await?, format!("{}/job", bench.namespace));
     with_client(&bench, Some("Read")).await?;
     let reader = Monitor::of_reader(&quorum, "look", &key).await?;
@@ -120,7 +93,10 @@ pub(crate) async fn a_reader_reads_a_held_lock_through_all_changes(bench: Bench)
         changed(&quorum, mark, members, epoch).await?;
         other_urls(&bench, &urls, members).await?;
     }
-    rotate(&quorum).await?;
+    let old = urls_in_pod(&bench).await?;
+    rotate(&quorum, "first", Some(PasswordStage::Switched)).await?;
+    other_urls(&bench, &old, 3).await?;
+    rotate(&quorum, "finish", None).await?;
     ensure!(pod_uids(&bench, 3).await? == pods, "a member was restarted");
 
     let lines = reader.until(bench.wall().0, SOON, "it goes on", |line| line.text == "seen").await?;

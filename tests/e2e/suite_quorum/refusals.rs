@@ -9,10 +9,9 @@ use serde_json::json;
 use super::helpers::{RESTART_LIMIT, reason_after};
 use crate::{
     bench::Bench,
-    operators,
-    pods::{container_security, pod_security},
-    poll,
-    quorums::{Quorum, is_ready, manifest},
+    operators, poll,
+    quorums::{Quorum, is_ready},
+    suite_lock::support::{IDLE, worker},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(2);
@@ -20,7 +19,7 @@ const MAX_TTL: Duration = Duration::from_secs(2);
 pub(crate) async fn objects_of_others_are_refused_and_kept(bench: Bench) -> anyhow::Result<()> {
     let theirs = json!({"metadata": {"name": "q-1"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "theirs"}}});
     let before = bench.create::<Service>(theirs).await?;
-    let quorum = Quorum::create(&bench, manifest(&bench, "q", MAX_TTL)).await?;
+    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, json!({})).await?;
     let message = reason_after(&quorum, 0, RESTART_LIMIT, "Ready", "InvalidSpec").await?;
     ensure!(message.contains("Service q-1 exists and does not belong to this RedisQuorum"), "{message}");
     let services = bench.api::<Service>();
@@ -34,34 +33,13 @@ pub(crate) async fn objects_of_others_are_refused_and_kept(bench: Bench) -> anyh
 
 pub(crate) async fn the_operator_may_delete_no_other_pods(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let labels = json!({"redlock-operator.io/quorum": "q", "redlock-operator.io/member": "q-0"});
-    bench
-        .create::<Pod>(json!({
-            "metadata": {"name": "bystander", "labels": labels},
-            "spec": {"securityContext": pod_security(), "terminationGracePeriodSeconds": 1, "containers": [{
-                "name": "c", "image": bench.cluster.member_image, "imagePullPolicy": "IfNotPresent",
-                "command": ["sleep", "3600"], "securityContext": container_security(),
-            }]},
-        }))
-        .await?;
-    let namespace = &bench.cluster.operator_namespace;
-    let operator = format!("--as=system:serviceaccount:{namespace}:{}", operators::NAME);
-    let delete = |name: &'static str, more: &'static [&'static str]| {
-        let fixed = ["-n", &bench.namespace, "delete", "pod", name, "--wait=false", "--dry-run=server", &operator];
-        let all: Vec<String> = fixed.iter().chain(more).map(ToString::to_string).collect();
-        let cluster = bench.cluster.clone();
-        async move {
-            let all: Vec<&str> = all.iter().map(String::as_str).collect();
-            cluster.kubectl_output(&all, "").await
-        }
-    };
-    for (name, more, allowed) in
-        [("bystander", &[][..], false), ("q-0-0", &["--force", "--grace-period=0"], false), ("q-0-0", &[], true)]
-    {
-        let output = delete(name, more).await?;
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success() == allowed, "delete {name} {more:?}: {error}");
-        ensure!(allowed || error.contains("the operator can"), "{error}");
+    let mut bystander = worker(&bench, "bystander", "app", IDLE);
+    bystander["metadata"]["labels"] = json!({"redlock-operator.io/quorum": "q", "redlock-operator.io/member": "q-0"});
+    bench.create::<Pod>(bystander).await?;
+    let operator = format!("--as={}", operators::account(&bench.cluster));
+    let delete = ["delete", "pod", "--wait=false", "--dry-run=server", &operator];
+    for pod in [&["bystander"][..], &["q-0-0", "--force", "--grace-period=0"]] {
+        bench.refuses(&[&delete[..], pod].concat(), "", "the operator can").await?;
     }
-    Ok(())
+    bench.kubectl(&[&delete[..], &["q-0-0"]].concat()).await.map(drop)
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use redlock_operator::api::{FenceReason, MemberState};
+use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
 
 use super::helpers::{
-    RESTART_LIMIT, check_one_at_a_time, condition, delay, held_lock, is_admitted, is_fenced_for, pod_uids,
+    RESTART_LIMIT, check_one_at_a_time, condition, delay, is_admitted, is_fenced_for, pod_uids, quorum_and_lock,
     reason_after, settled_after,
 };
 use crate::{
@@ -33,8 +33,7 @@ async fn requested_cpu(bench: &Bench, index: usize) -> anyhow::Result<Option<Str
 }
 
 pub(crate) async fn members_are_updated_one_at_a_time_and_no_lock_is_lost(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let (mark, start) = (quorum.recorder.mark(), bench.now());
     bench.patch("rq", "q", OTHER_RESOURCES).await?;
     for index in 0..3 {
@@ -60,11 +59,10 @@ pub(crate) async fn members_are_updated_one_at_a_time_and_no_lock_is_lost(bench:
 }
 
 pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let (before, mark) = (pod_uids(&bench, 3).await?, quorum.recorder.mark());
     bench.patch("rq", "q", r#"{"spec":{"image":"redlock-operator.local/no-such-image:1"}}"#).await?;
-    let pending = |m: &redlock_operator::api::MemberStatus| m.state == MemberState::Pending;
+    let pending = |m: &MemberStatus| m.state == MemberState::Pending;
     quorum.member_until(mark, 0, ROLLOUT_LIMIT, "has no running pod", pending).await?;
     // In this time the operator would replace another member, if the pause had no effect.
     tokio::time::sleep(delay(MAX_TTL) + QUIET).await;

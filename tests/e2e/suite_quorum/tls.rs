@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{Patch, PatchParams};
-use redlock_operator::{
-    api::RedisQuorum,
-    quorum::model::tls::{authority::Pair, issue},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Pod;
+use redlock_operator::{api::RedisQuorum, quorum::model::tls::issue};
+use serde_json::json;
 
-use super::helpers::{check_one_at_a_time, condition, held_lock, pod_uids, reason_after, settled_after};
+use super::helpers::{
+    check_one_at_a_time, condition, held_lock, pod_uids, quorum_and_lock, reason_after, run_ids, set_certificate,
+    settled_after,
+};
 use crate::{
     bench::Bench,
     foreign::Client,
@@ -28,15 +27,6 @@ const START_LIMIT: Duration = Duration::from_secs(90);
 const ROLLOUT_LIMIT: Duration = Duration::from_secs(120);
 /// A kubelet updates a Secret in its pods within about a minute.
 const KUBELET_LIMIT: Duration = Duration::from_secs(150);
-
-fn managed() -> Value {
-    json!({"tls": {"mode": "Managed"}})
-}
-
-fn run_ids(version: &Version<RedisQuorum>) -> Vec<Option<String>> {
-    let status = version.object.status.clone().unwrap_or_default();
-    status.members.into_iter().map(|member| member.run_id).collect()
-}
 
 fn is_tls_ready(version: &Version<RedisQuorum>) -> bool {
     condition(version, "TLSReady").0 == "True"
@@ -62,8 +52,7 @@ async fn accepts(bench: &Bench, address: &str, name: &str, authorities: &str) ->
 }
 
 pub(crate) async fn a_managed_certificate_has_the_name_and_plain_tcp_is_refused(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, managed()).await?;
-    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+    let quorum = Quorum::ready_with(&bench, "q", MAX_TTL, json!({"tls": {"mode": "Managed"}})).await?;
     quorum.recorder.until(SOON, "TLSReady", is_tls_ready).await?;
     let lock = held_lock(&bench, TTL).await?;
 
@@ -89,19 +78,6 @@ pub(crate) async fn a_managed_certificate_has_the_name_and_plain_tcp_is_refused(
     Ok(())
 }
 
-/// A Secret in cert-manager's layout.
-fn secret(certificate: &Pair, authority: &Pair) -> Value {
-    json!({"metadata": {"name": "cert", "labels": {"redlock-operator.io/quorum": "q"}}, "stringData": {
-        "tls.crt": certificate.certificate, "tls.key": certificate.key, "ca.crt": authority.certificate,
-    }})
-}
-
-async fn replace_secret(bench: &Bench, certificate: &Pair, authority: &Pair) -> anyhow::Result<()> {
-    let patch = Patch::Merge(secret(certificate, authority));
-    bench.api::<Secret>().patch("cert", &PatchParams::default(), &patch).await?;
-    Ok(())
-}
-
 pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(bench: Bench) -> anyhow::Result<()> {
     let now = bench.wall().0 / 1000;
     let names: Vec<String> = (0..3).map(|index| format!("q-{index}.{}.svc", bench.namespace)).collect();
@@ -110,7 +86,7 @@ pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(b
     let quorum = Quorum::create_with(&bench, "q", MAX_TTL, spec).await?;
     let missing = reason_after(&quorum, 0, SOON, "Ready", "CertificateInvalid").await?;
     ensure!(missing.contains("Secret cert") && missing.contains(&names[2]), "{missing}");
-    bench.create::<Secret>(secret(&issue::certificate(&first, &names, now)?, &first)).await?;
+    set_certificate(&bench, &issue::certificate(&first, &names, now)?, &first).await?;
     let begun = |version: &Version<RedisQuorum>| is_ready(version) && is_tls_ready(version);
     let before = quorum.recorder.until(START_LIMIT, "Ready and TLSReady", begun).await?;
     let served = condition(&before, "TLSReady").2;
@@ -119,33 +95,26 @@ pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(b
     // The authority changes with the certificate, which is the harder case.
     let second = issue::authority("second", now)?;
     let (mark, start) = (quorum.recorder.mark(), bench.now());
-    replace_secret(&bench, &issue::certificate(&second, &names, now)?, &second).await?;
+    set_certificate(&bench, &issue::certificate(&second, &names, now)?, &second).await?;
     let is_new = |version: &Version<RedisQuorum>| is_tls_ready(version) && condition(version, "TLSReady").2 != served;
     let after = quorum.recorder.until_after(mark, KUBELET_LIMIT, "the new certificate is served", is_new).await?;
     bench.figures.add("a replaced certificate is served", bench.now().since(start));
-    ensure!(run_ids(&before) == run_ids(&after), "a member was restarted");
+    ensure!(run_ids(&before.object) == run_ids(&after.object), "a member was restarted");
     check_one_at_a_time(&quorum, mark)?;
 
     // The operator does not use a certificate without the names, and keeps the old one.
     let mark = quorum.recorder.mark();
-    replace_secret(&bench, &issue::certificate(&second, &["elsewhere".to_owned()], now)?, &second).await?;
+    set_certificate(&bench, &issue::certificate(&second, &["elsewhere".to_owned()], now)?, &second).await?;
     let refused = reason_after(&quorum, mark, SOON * 2, "TLSReady", "CertificateInvalid").await?;
     ensure!(refused.contains("does not prove the name q-0"), "{refused}");
-    let renewed = lock.recorder.mark();
-    lock.recorder.until_after(renewed + 2, SOON, "is renewed", |_| true).await?;
-    ensure!(run_ids(&quorum.recorder.last()?) == run_ids(&before), "a member was restarted");
+    lock.renewed(SOON).await?;
+    ensure!(run_ids(&quorum.recorder.last()?.object) == run_ids(&before.object), "a member was restarted");
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
     Ok(())
 }
 
-async fn switch(bench: &Bench, mode: &str) -> anyhow::Result<()> {
-    let patch = format!("{{\"spec\":{{\"tls\":{{\"mode\":\"{mode}\",\"secretRef\":null}}}}}}");
-    bench.patch("rq", "q", &patch).await
-}
-
 pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let client = Client::start(&quorum).await?;
     let mut before = pod_uids(&bench, 3).await?;
 
@@ -160,7 +129,8 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
 
     for mode in ["Managed", "Disabled"] {
         let mark = quorum.recorder.mark();
-        switch(&bench, mode).await?;
+        let tls = json!({"spec": {"tls": {"mode": mode, "secretRef": null}}});
+        bench.patch("rq", "q", &tls.to_string()).await?;
         reason_after(&quorum, mark, SOON, "Progressing", "Updating").await?;
         settled_after(&quorum, quorum.recorder.mark().saturating_sub(1), ROLLOUT_LIMIT).await?;
         check_one_at_a_time(&quorum, mark)?;

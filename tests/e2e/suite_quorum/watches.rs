@@ -4,43 +4,29 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use redlock_operator::api::{FenceReason, MemberStatus};
+use serde_json::json;
 
-use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for, reason_after};
+use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for, quorum_and_lock, reason_after};
 use crate::{
     bench::Bench,
     foreign::Client,
     history::check_held_throughout,
-    locks::{Lock, SOON, status},
+    locks::{Lock, SOON},
     poll,
-    quorums::{Quorum, manifest},
-    record::Version,
+    quorums::{Quorum, member_of},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
 
-/// A quorum of a Redis whose wall clock differs by the milliseconds in /dev/shm/clock.
-async fn with_shifted_clocks(bench: &Bench) -> anyhow::Result<Quorum> {
-    let mut manifest = manifest(bench, "q", MAX_TTL);
-    manifest["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
-    Quorum::ready_as(bench, manifest, MAX_TTL).await
-}
-
-/// Runs a shell script in a member's container.
-async fn in_member(bench: &Bench, index: usize, script: &str) -> anyhow::Result<String> {
-    bench.kubectl(&["exec", &format!("q-{index}-0"), "-c", "redis", "--", "sh", "-c", script]).await
-}
-
-/// Checks that the process with a stepped clock is fenced and ended.
+/// Runs a script that changes the clock of a member, and checks that its process is fenced and ended.
 ///
 /// The next one is admitted after the delay.
-///
-/// The lock is held throughout.
 async fn a_step_fences(bench: &Bench, quorum: &Quorum, lock: &Lock, index: usize, script: &str) -> anyhow::Result<()> {
     let before = quorum.recorder.last()?.object;
-    let before = crate::quorums::member_of(&before, &quorum.member(index)).and_then(|m| m.run_id.clone());
+    let before = member_of(&before, &quorum.member(index)).and_then(|m| m.run_id.clone());
     let (mark, since) = (quorum.recorder.mark(), bench.wall().0);
-    in_member(bench, index, script).await?;
+    bench.kubectl(&["exec", &format!("q-{index}-0"), "-c", "redis", "--", "sh", "-c", script]).await?;
     let jumped = |m: &MemberStatus| is_fenced_for(m, FenceReason::ClockJump) && m.run_id == before;
     quorum.member_until(mark, index, SOON, "is fenced for its clock", jumped).await?;
     let message = reason_after(quorum, mark, SOON, "ClockHealthy", "ClockJump").await?;
@@ -53,14 +39,13 @@ async fn a_step_fences(bench: &Bench, quorum: &Quorum, lock: &Lock, index: usize
     ensure!(admitted >= since + least, "admitted {} ms after the step, not {least}", admitted - since);
     reason_after(quorum, mark, RESTART_LIMIT, "ClockHealthy", "AsExpected").await?;
     // The lock must be on all members again before the next member can fail.
-    let mark = lock.recorder.mark().saturating_sub(1);
-    let whole = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
-    lock.recorder.until_after(mark, SOON, "held with all votes", whole).await?;
-    Ok(())
+    lock.fully_voted(SOON).await.map(drop)
 }
 
 pub(crate) async fn a_member_whose_clock_jumps_or_drifts_is_fenced(bench: Bench) -> anyhow::Result<()> {
-    let quorum = with_shifted_clocks(&bench).await?;
+    // The wall clock of this Redis differs by the milliseconds in /dev/shm/clock.
+    let image = json!({"image": bench.cluster.redis_clock_image});
+    let quorum = Quorum::ready_with(&bench, "q", MAX_TTL, image).await?;
     let lock = held_lock(&bench, TTL).await?;
     a_step_fences(&bench, &quorum, &lock, 1, "echo 60000 > /dev/shm/clock").await?;
     a_step_fences(&bench, &quorum, &lock, 2, "echo -60000 > /dev/shm/clock").await?;
@@ -96,18 +81,18 @@ fn admissions(quorum: &Quorum) -> anyhow::Result<Vec<Option<String>>> {
 }
 
 pub(crate) async fn a_script_that_never_ends_is_ended_and_no_lock_is_lost(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = held_lock(&bench, TTL).await?;
+    let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let client = Client::start(&quorum).await?;
     let (mark, admissions) = (quorum.recorder.mark(), admissions(&quorum)?);
     let answer = client.redis(0, &["EVAL", "while true do end", "0"]).await?;
     ensure!(answer.contains("killed by user"), "the script was answered with: {answer}");
     ensure!(client.redis(0, &["PING"]).await? == "PONG");
     // A busy member is alive, so it must be neither restarted nor admitted again.
-    let fenced = quorum.recorder.versions().into_iter().skip(mark).any(|version| {
-        crate::quorums::member_of(&version.object, "q-0").is_some_and(|m| m.reason == Some(FenceReason::Restarted))
-    });
-    ensure!(!fenced && self::admissions(&quorum)? == admissions, "the busy member was fenced");
+    for version in quorum.recorder.versions().into_iter().skip(mark) {
+        let reason = member_of(&version.object, "q-0").and_then(|member| member.reason);
+        ensure!(reason != Some(FenceReason::Restarted), "the busy member was fenced");
+    }
+    ensure!(self::admissions(&quorum)? == admissions, "the busy member was admitted again");
     check_held_throughout(&lock.recorder.versions())?;
     let format = "jsonpath={range .items[*]}{.reason}: {.note}{.message}{'\\n'}{end}";
     poll::until(SOON, "an Event tells of the script", async || {

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::{Api, ResourceExt, api::DeleteParams};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, ResourceExt};
 use redlock_operator::api::DistributedLock;
 use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
     history::check_never_lost,
-    locks::{Lock, SOON, claim, is_held, status},
+    locks::{claim, create_all, hold, is_held, status, until_all, watch_all, with},
     operators, poll, quorums,
     record::Recorder,
-    suite_tenants::shares::{create_all, measure, until_all},
+    suite_tenants::shares::measure,
 };
 
 /// The number of locks in the namespace, which is the chart's limit.
@@ -60,14 +60,7 @@ async fn outlive(bench: &Bench, validity: &'static str, limit: u64) -> anyhow::R
     let count = count();
     bench
         .beside("scale-others", async |others| {
-            let mut held = Vec::new();
-            for number in 0..OTHERS {
-                let name = format!("held-{number}");
-                held.push(Lock::create(others, claim(&name, &name, None, TTL)).await?);
-            }
-            for lock in &held {
-                lock.held(SOON).await?;
-            }
+            let held = hold(others, OTHERS, None, TTL).await?;
             let began = bench.now();
             let many = fill(bench, validity).await?;
             bench.figures.add(&format!("{count} {validity} locks: all held"), bench.now().since(began));
@@ -109,9 +102,9 @@ fn count() -> usize {
 
 /// Creates the locks of a namespace, and waits until all are held.
 async fn fill(bench: &Bench, validity: &str) -> anyhow::Result<Recorder<DistributedLock>> {
-    let many = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let many = watch_all(bench).await?;
     create_all(&bench.api(), count(), |number| lock(number, validity)).await?;
-    until_all(&many, count(), ALL_HELD, is_held).await?;
+    until_all(&many, count(), ALL_HELD, "held", |version| is_held(&version.object)).await?;
     Ok(many)
 }
 
@@ -134,16 +127,13 @@ async fn until_deleted(bench: &Bench) -> anyhow::Result<()> {
 fn lock(number: usize, validity: &str) -> Value {
     let name = format!("many-{number}");
     let ttl = if validity == "Published" { PUBLISHED_TTL } else { TTL };
-    let mut lock = claim(&name, &name, None, ttl);
-    lock["spec"]["validity"] = json!(validity);
-    lock
+    with(claim(&name, &name, None, ttl), json!({"validity": validity}))
 }
 
 /// Deletes pods of the operator at the same time, and waits for their successors.
 async fn delete(bench: &Bench, pods: &[String]) -> anyhow::Result<()> {
-    let api: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
     for pod in pods {
-        api.delete(pod, &DeleteParams::default()).await?;
+        operators::delete(&bench.cluster, pod).await?;
     }
     operators::all_available(&bench.cluster).await
 }

@@ -6,22 +6,18 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use redlock_operator::api::DistributedLock;
 use serde_json::{Value, json};
 
-use super::{
-    shares::{AT_ONCE, as_tenant, create_all, until_all},
-    victim::Victim,
-};
+use super::{shares::as_tenant, victim::Victim};
 use crate::{
     bench::Bench,
-    locks::{claim, is_held, reason_of},
-    record::Recorder,
+    locks::{AT_ONCE, claim, create_all, is_held, reason_of, until_all, watch_all, with},
+    record::Version,
     suite_lock::support::election,
 };
 
@@ -40,6 +36,8 @@ const CHANGE_OF_THE_POD: Duration = Duration::from_millis(250);
 const HEARTBEATS: usize = 400;
 /// Claims that are renewed as often as the schema allows.
 const RENEWED: usize = 600;
+/// The limit until the operator has judged a thousand locks.
+const JUDGED: Duration = Duration::from_secs(300);
 
 /// Metadata as large as the API server and the policy admit, with an annotation of this number of bytes.
 fn large(name: &str, annotation: usize) -> Value {
@@ -102,7 +100,7 @@ pub(crate) async fn a_thousand_elections_on_one_key_harm_nobody(bench: Bench) ->
     let labels: serde_json::Map<_, _> = (0..SELECTED).map(label).collect();
     let candidate: Pod = bench.create(pending_pod(json!({"name": "candidate", "labels": labels}))).await?;
     let name = candidate.metadata.name.context("no name")?;
-    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;
     let pods: Api<Pod> = Api::namespaced(tenant.clone().into_client(), &bench.namespace);
     let change = async {
@@ -125,8 +123,8 @@ pub(crate) async fn a_thousand_elections_on_one_key_harm_nobody(bench: Bench) ->
                     lock
                 };
                 create_all(&tenant, ELECTIONS, lock).await?;
-                let is_judged = |lock: &DistributedLock| reason_of(lock, "Accepted").is_some();
-                until_all(&recorder, ELECTIONS, Duration::from_secs(300), is_judged).await?;
+                let is_judged = |v: &Version<_>| reason_of(&v.object, "Accepted").is_some();
+                until_all(&recorder, ELECTIONS, JUDGED, "judged", is_judged).await?;
                 victim.check("beside 1,000 elections on one key").await
             };
             tokio::select! {
@@ -138,36 +136,27 @@ pub(crate) async fn a_thousand_elections_on_one_key_harm_nobody(bench: Bench) ->
 }
 
 pub(crate) async fn heartbeats_and_renewals_in_quick_succession_harm_nobody(bench: Bench) -> anyhow::Result<()> {
-    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;
-    let leases =
-        Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(bench.cluster.client.clone(), &bench.namespace);
     bench
         .beside("heartbeats-victim", async |other| {
             let victim = Victim::new(other).await?;
-            let lease = |number: usize| json!({"metadata": {"name": format!("many-{number}")}, "spec": {"holderIdentity": "one"}});
-            futures::stream::iter(0..HEARTBEATS)
-                .map(|number| {
-                    let (leases, lease) = (leases.clone(), lease(number));
-                    async move { leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await.map_err(anyhow::Error::from) }
-                })
-                .buffer_unordered(AT_ONCE)
-                .try_for_each(|_| std::future::ready(Ok(())))
-                .await?;
+            let lease = |number: usize| {
+                let bench = &bench;
+                let lease = json!({"metadata": {"name": format!("many-{number}")}, "spec": {"holderIdentity": "one"}});
+                async move { bench.create::<Lease>(lease).await.map(drop) }
+            };
+            futures::stream::iter(0..HEARTBEATS).map(lease).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
             let lock = |number: usize| {
                 let name = format!("many-{number}");
-                if number < HEARTBEATS {
-                    let mut lock = claim(&name, &name, None, 3 * TTL);
-                    lock["spec"]["renewInterval"] = json!("3s");
-                    lock["spec"]["claim"]["heartbeat"] = json!("15s");
-                    return lock;
+                if number >= HEARTBEATS {
+                    return with(claim(&name, &name, None, TTL), json!({"renewInterval": "1s"}));
                 }
-                let mut lock = claim(&name, &name, None, TTL);
-                lock["spec"]["renewInterval"] = json!("1s");
-                lock
+                let beats = json!({"renewInterval": "3s", "claim": {"identity": name, "heartbeat": "15s"}});
+                with(claim(&name, &name, None, 3 * TTL), beats)
             };
             create_all(&tenant, HEARTBEATS + RENEWED, lock).await?;
-            until_all(&recorder, HEARTBEATS + RENEWED, Duration::from_secs(300), is_held).await?;
+            until_all(&recorder, HEARTBEATS + RENEWED, JUDGED, "held", |v| is_held(&v.object)).await?;
             victim.check("beside 1,000 claims that are renewed every second").await
         })
         .await

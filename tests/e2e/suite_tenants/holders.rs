@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::requests::{client_of, pod_of};
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim, is_held, token},
+    locks::{Lock, SOON, claim, is_held, token, with},
+    operators::HOLDER_ROLE,
     quorums::member_of,
     record::Version,
     suite_lock::support::{election, finished},
@@ -40,12 +41,10 @@ fn claim_by(bench: &Bench, account: &str, name: &str) -> Value {
     lock
 }
 
-async fn locks_of(bench: &Bench, account: &str, pod: Option<&str>) -> anyhow::Result<Api<DistributedLock>> {
-    let pod = match pod {
-        Some(name) => Some(pod_of(bench, name, account, account).await?),
-        None => None,
-    };
-    Ok(Api::namespaced(client_of(bench, account, pod.as_ref()).await?, &bench.namespace))
+/// The locks for a new pod of this account.
+async fn locks_of(bench: &Bench, account: &str) -> anyhow::Result<Api<DistributedLock>> {
+    let pod = pod_of(bench, &format!("{account}-0"), account, account).await?;
+    Ok(Api::namespaced(client_of(bench, account, Some(&pod)).await?, &bench.namespace))
 }
 
 async fn created(bench: &Bench, by: &Api<DistributedLock>, lock: Value) -> anyhow::Result<Lock> {
@@ -58,19 +57,14 @@ async fn created(bench: &Bench, by: &Api<DistributedLock>, lock: Value) -> anyho
 
 pub(crate) async fn an_application_changes_only_its_own_claims(bench: Bench) -> anyhow::Result<()> {
     for account in ["app", "other"] {
-        bench.kubectl(&["create", "serviceaccount", account]).await?;
-        let subject = format!("--serviceaccount={}:{account}", bench.namespace);
-        let role = "--clusterrole=redlock-operator-holder";
-        bench.kubectl(&["create", "rolebinding", account, role, &subject]).await?;
+        bench.create_account(account, HOLDER_ROLE).await?;
     }
-    let (app, other) =
-        (locks_of(&bench, "app", Some("app-0")).await?, locks_of(&bench, "other", Some("other-0")).await?);
+    let (app, other) = (locks_of(&bench, "app").await?, locks_of(&bench, "other").await?);
     let patch = async |name: &str, patch: Value| app.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
     // An application cannot create elections and claims of Jobs, because the holders would be pods and Jobs of other owners.
     let of_pods: DistributedLock = serde_json::from_value(election("mine", "other", TTL))?;
     refused("an election", app.create(&PostParams::default(), &of_pods).await, SPEC)?;
-    let mut of_job = claim_by(&bench, "app", "of-job");
-    of_job["spec"]["claim"] = json!({"jobName": "wipe"});
+    let of_job = with(claim_by(&bench, "app", "of-job"), json!({"claim": {"jobName": "wipe"}}));
     let of_job: DistributedLock = serde_json::from_value(of_job)?;
     refused("a claim for a Job", app.create(&PostParams::default(), &of_job).await, SPEC)?;
 

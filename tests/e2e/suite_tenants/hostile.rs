@@ -14,7 +14,7 @@ use crate::{
     locks::{Lock, SOON, claim},
     masters::Masters,
     operators,
-    quorums::{Quorum, is_ready, manifest},
+    quorums::Quorum,
 };
 
 /// The length of an attack, in which the operator connects to the masters several times.
@@ -93,8 +93,7 @@ pub(crate) async fn a_quorum_that_calls_itself_the_default_is_nobodys(bench: Ben
     bench
         .beside("default-quorum-victim", async |other| {
             let victim = Victim::new(other).await?;
-            let quorum = Quorum::create(&bench, manifest(&bench, "q", MAX_TTL)).await?;
-            quorum.recorder.until(Duration::from_secs(60), "Ready", is_ready).await?;
+            let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
             bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;
             victim.check("beside a quorum that calls itself the default").await?;
             let mine = Lock::create(&bench, claim("mine", "mine", None, MAX_TTL)).await?;

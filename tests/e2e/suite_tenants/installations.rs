@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease};
-use kube::Api;
+use k8s_openapi::api::coordination::v1::Lease;
 use redlock_operator::api::RedisQuorum;
 use serde_json::json;
 
 use crate::{
     bench::Bench,
     history::check_never_lost,
-    locks::{Lock, SOON, claim, status},
+    locks::{Lock, SOON, claim, status, with},
     operators,
-    quorums::{self, is_ready},
+    quorums::{Quorum, is_ready},
     record::{Recorder, Version},
 };
 
@@ -27,31 +26,30 @@ const BESIDE: Duration = Duration::from_secs(300);
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn two_installations_run_side_by_side_and_each_quorum_has_one(bench: Bench) -> anyhow::Result<()> {
-    let namespace = bench.namespace.clone();
-    bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{namespace}}}")]).await?;
-    operators::all_available(&bench.cluster).await?;
-    let result = beside(&bench).await;
-    // Even if the test failed, one installation must serve everything again.
-    let gone = clean_up(&bench).await;
-    bench.cluster.deploy().await?;
-    operators::all_available(&bench.cluster).await?;
-    let ready = quorums::default_is_ready(&bench.cluster).await;
-    result.and(gone).and(ready)
+    with_second(&bench, beside(&bench)).await
 }
 
-async fn helm(bench: &Bench, arguments: &[&str]) -> anyhow::Result<()> {
-    let output = bench.cluster.helm(&[arguments, &["--namespace", &bench.namespace]].concat()).await?;
-    ensure!(output.status.success(), "helm {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+/// Runs a test while the installed operator leaves out the test's namespace.
+///
+/// A second one can serve it.
+pub(crate) async fn with_second(bench: &Bench, test: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let test = async {
+        bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{}}}", bench.namespace)]).await?;
+        operators::all_available(&bench.cluster).await?;
+        let result = test.await;
+        // Even if the test failed, one installation must serve everything again. Objects of the second one that have
+        // no namespace would stay after the deletion of the test's namespace.
+        let clean_up = ["uninstall", RELEASE, "--no-hooks", "--ignore-not-found", "--wait"];
+        result.and(bench.cluster.helm(&bench.namespace, &clean_up).await.map(drop))
+    };
+    operators::then_as_before(&bench.cluster, test).await
 }
 
 /// Installs a second operator with these additional values.
 ///
 /// It serves only the locks and quorums of the test's namespace.
 pub(crate) async fn install(bench: &Bench, more: &[&str]) -> anyhow::Result<()> {
-    let deployments: Api<Deployment> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
-    let pod = deployments.get(operators::NAME).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
-    let image = pod.containers.first().and_then(|container| container.image.clone()).context("no image")?;
+    let image = operators::image(&bench.cluster).await?;
     let (repository, tag) = image.rsplit_once(':').context("an image without a tag")?;
     let namespace = &bench.namespace;
     let values = [
@@ -68,19 +66,7 @@ pub(crate) async fn install(bench: &Bench, more: &[&str]) -> anyhow::Result<()> 
     let mut arguments = vec!["install", RELEASE, chart, "--wait", "--timeout", "2m"];
     let values = values.iter().map(String::as_str).chain(more.iter().copied());
     values.for_each(|value| arguments.extend(["--set", value]));
-    helm(bench, &arguments).await
-}
-
-/// Removes the second operator.
-async fn uninstall(bench: &Bench) -> anyhow::Result<()> {
-    helm(bench, &["uninstall", RELEASE, "--wait"]).await
-}
-
-/// Removes all objects of the second operator, even if locks are held.
-///
-/// Objects without a namespace would stay after the deletion of the test's namespace.
-pub(crate) async fn clean_up(bench: &Bench) -> anyhow::Result<()> {
-    helm(bench, &["uninstall", RELEASE, "--no-hooks", "--ignore-not-found", "--wait"]).await
+    bench.cluster.helm(namespace, &arguments).await.map(drop)
 }
 
 /// The operator in a quorum's status.
@@ -111,17 +97,13 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
     let theirs = bench.record::<RedisQuorum>("q").await?;
     install(bench, &["defaultQuorum.spec.maxTTL=6s", "installation=team"]).await?;
     theirs.until(START_LIMIT, "Ready", is_ready).await?;
-    let system = Api::<RedisQuorum>::namespaced(cluster.client.clone(), &cluster.operator_namespace);
-    let default = Recorder::of(system, "main").await?;
+    let default = Recorder::<RedisQuorum>::of(cluster.operator_api(), "main").await?;
     default.until(SOON, "names its operator", |v| operator(v).is_some()).await?;
-    let leases = [
-        Recorder::of(Api::<Lease>::namespaced(cluster.client.clone(), &bench.namespace), operators::NAME).await?,
-        operators::watch_leader(cluster).await?,
-    ];
+    let leases = [bench.record::<Lease>(operators::NAME).await?, operators::watch_leader(cluster).await?];
     check_rights(bench).await?;
     bench
         .beside("beside", async |other| {
-            let own = quorums::Quorum::ready(other, "own", Duration::from_secs(6)).await?;
+            let own = Quorum::ready(other, "own", TTL).await?;
             let locks = [
                 Lock::create(bench, claim("job", "job", None, TTL)).await?,
                 Lock::create(other, claim("job", "job", None, TTL)).await?,
@@ -132,9 +114,8 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
                 let on = status(&held.object).holder.and_then(|holder| holder.quorum).map(|quorum| quorum.name);
                 ensure!(on.as_deref() == Some(quorum), "{}: {on:?}", lock.name);
             }
-            let mut lost = claim("lost", "lost", None, TTL);
-            lost["spec"]["quorumRef"] = json!({"namespace": bench.namespace, "name": "q"});
-            let lost = Lock::create(other, lost).await?;
+            let theirs_alone = json!({"quorumRef": {"namespace": bench.namespace, "name": "q"}});
+            let lost = Lock::create(other, with(claim("lost", "lost", None, TTL), theirs_alone)).await?;
 
             // Only a wait can show that the lock is ignored.
             tokio::time::sleep(BESIDE).await;
@@ -153,7 +134,7 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
         })
         .await?;
     // The quorum waits for its own operator, and the other one must not serve it.
-    uninstall(bench).await?;
+    cluster.helm(&bench.namespace, &["uninstall", RELEASE, "--wait"]).await?;
     cluster.deploy().await?;
     operators::all_available(cluster).await?;
     check_one_operator(&theirs, &team)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use futures::future::{Either, select};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Pod;
 use redlock_operator::api::{RedisQuorum, conditions::CommonReason};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::{
     history::check_held_throughout,
     locks::{Lock, SOON, claim, leader},
     operators,
-    quorums::{CLIENT_SECRET, Quorum, manifest},
+    quorums::{Quorum, client_urls},
     record::Version,
     suite_lock::support::{IDLE, election, led_by, run, worker},
 };
@@ -105,10 +105,8 @@ struct Target {
 
 /// The targets by address, because the control plane does not use the cluster's DNS.
 async fn targets(bench: &Bench) -> anyhow::Result<Vec<Target>> {
-    let secret = bench.api::<Secret>().get(CLIENT_SECRET).await?;
-    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
     let mut targets = Vec::new();
-    for url in String::from_utf8(urls.0)?.lines() {
+    for url in client_urls(bench).await? {
         let (user, host) = url.strip_prefix("redis://").and_then(|url| url.split_once('@')).context("not plain TCP")?;
         let (user, password) = user.split_once(':').context("no password")?;
         let member = host.split('.').next().unwrap_or(host);
@@ -206,9 +204,8 @@ async fn most_memory<T>(meanwhile: impl Future<Output = T>) -> anyhow::Result<(T
 async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let replicas = Replicas::watch(&bench.cluster).await?;
-    let mut attacked = manifest(bench, "q", MAX_TTL);
-    attacked["spec"]["pod"] = json!({"resources": {"limits": {"cpu": "300m", "memory": "128Mi"}}});
-    let quorum = Quorum::ready_as(bench, attacked, MAX_TTL).await?;
+    let limits = json!({"pod": {"resources": {"limits": {"cpu": "300m", "memory": "128Mi"}}}});
+    let quorum = Quorum::ready_with(bench, "q", MAX_TTL, limits).await?;
     let targets = targets(bench).await?;
     let script = script(&attack, &targets, &format!("{}/mine", bench.namespace));
     bench

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, reason_of, token},
-    suite_lock::support::{IDLE, LockVersion, check_waited, election, finished, past, run, worker},
+    operators::HOLDER_ROLE,
+    suite_lock::support::{IDLE, LockVersion, check_waited, election, finished, past, pod_claim, run, worker},
 };
 
 const TTL: Duration = Duration::from_secs(4);
@@ -53,12 +54,7 @@ async fn annotate(bench: &Bench, client: &Client, lock: &str, annotations: Value
 
 /// Checks that the neighbour's request is refused.
 async fn neighbour_is_refused(bench: &Bench, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
-    let neighbour = format!("--as={NEIGHBOUR}");
-    let arguments = [&["-n", &bench.namespace, &neighbour], arguments].concat();
-    let output = bench.cluster.kubectl_output(&arguments, input).await?;
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(!output.status.success() && error.contains(word), "not refused: kubectl {}: {error}", arguments.join(" "));
-    Ok(())
+    bench.refuses(&[&["--as", NEIGHBOUR], arguments].concat(), input, word).await
 }
 
 /// Checks that the neighbour cannot use any of the ways to end a hold immediately.
@@ -94,16 +90,11 @@ pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench)
         .kubectl(&["create", "rolebinding", "neighbour", "--clusterrole=edit", &format!("--user={NEIGHBOUR}")])
         .await?;
     for account in ["app", "other"] {
-        bench.kubectl(&["create", "serviceaccount", account]).await?;
-        let subject = format!("--serviceaccount={}:{account}", bench.namespace);
-        let role = "--clusterrole=redlock-operator-holder";
-        bench.kubectl(&["create", "rolebinding", account, role, &subject]).await?;
+        bench.create_account(account, HOLDER_ROLE).await?;
     }
     let pod = pod_of(&bench, "app-0", "app", "app").await?;
     let twin = pod_of(&bench, "app-1", "twin", "app").await?;
-    let mut bound = claim("bound", "bound", None, TTL);
-    bound["spec"]["claim"] = json!({"podName": "app-0"});
-    let bound = Lock::create(&bench, bound).await?;
+    let bound = Lock::create(&bench, pod_claim("bound", "bound", "app-0", TTL)).await?;
     let elected = Lock::create(&bench, election("elected", "app", TTL)).await?;
     for lock in [&bound, &elected] {
         let held = token(&lock.held(SOON).await?.object)?;
@@ -148,23 +139,15 @@ pub(crate) async fn a_user_who_breaks_a_lock_needs_the_permission_and_is_named(b
     lock.held(SOON).await?;
     for value in ["it hangs", "somebody-else: it hangs", "e2e-breaker it hangs"] {
         let why = format!("redlock-operator.io/break={value}");
-        let arguments = ["-n", &bench.namespace, "annotate", "dlock", "stuck", &why, &format!("--as={breaker}")];
-        let output = bench.cluster.kubectl_output(&arguments, "").await?;
-        let error = String::from_utf8_lossy(&output.stderr);
         let says_what = format!("Set the annotation to {breaker}: <reason>");
-        ensure!(!output.status.success() && error.contains(&says_what), "{value}: {error}");
+        bench.refuses(&["--as", breaker, "annotate", "dlock", "stuck", &why], "", &says_what).await?;
     }
     let why = format!("redlock-operator.io/break={breaker}: it hangs");
-    bench.kubectl(&["annotate", "dlock", "stuck", &why, &format!("--as={breaker}")]).await?;
+    bench.kubectl(&["--as", breaker, "annotate", "dlock", "stuck", &why]).await?;
     // No user can write another name there while the lock is ending.
     let other = r#"{"metadata":{"annotations":{"redlock-operator.io/break":"local-admin: it hangs"}}}"#;
-    let arguments = ["-n", &bench.namespace, "patch", "dlock", "stuck", "--type=merge", "--patch", other];
-    let output = bench.cluster.kubectl_output(&[&arguments[..], &["--as=e2e-breaker"]].concat(), "").await?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        !output.status.success() && error.contains("name the user who breaks the lock"),
-        "the name was replaced: {error}"
-    );
+    let replace = ["--as", breaker, "patch", "dlock", "stuck", "--type=merge", "--patch", other];
+    bench.refuses(&replace, "", "name the user who breaks the lock").await?;
     let end = finished(&lock, "Broken", TTL + SOON).await?;
     let message = past(&end)?.message.context("no message in the history")?;
     ensure!(message.contains(&format!("{breaker}: it hangs")), "{message}");

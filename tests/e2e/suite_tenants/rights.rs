@@ -18,10 +18,6 @@ const TABLE: &str = "| who | where | what | verbs | why |";
 
 type Rights = BTreeMap<String, BTreeSet<String>>;
 
-fn operator(bench: &Bench) -> String {
-    format!("--as=system:serviceaccount:{}:{}", bench.cluster.operator_namespace, operators::NAME)
-}
-
 /// The operator's rights in the whole cluster, from the tables of docs/security.md.
 ///
 /// Two of the tables apply to the cluster of the tests: the first one and the one for Jobs. The second one is for an operator in few
@@ -59,7 +55,8 @@ fn as_asked(what: &str) -> String {
 
 /// The rights of an account in a namespace by the API server, by resource (and names).
 async fn rights_of(bench: &Bench, account: &str, namespace: &str) -> anyhow::Result<Rights> {
-    let text = bench.cluster.kubectl(&["auth", "can-i", "--list", "--no-headers", "-n", namespace, account]).await?;
+    let list = ["--as", account, "auth", "can-i", "--list", "--no-headers", "-n", namespace];
+    let text = bench.cluster.kubectl(&list).await?;
     let mut rights = Rights::new();
     for line in text.lines().filter(|line| !line.starts_with(' ')) {
         let (resource, lists) = line.split_once(' ').with_context(|| format!("not a right: {line}"))?;
@@ -76,9 +73,9 @@ pub(crate) async fn the_operators_account_has_only_the_documented_rights(bench: 
     for (namespace, places) in
         [(bench.namespace.as_str(), &["everywhere"][..]), (&own, &["everywhere", "redlock-system"])]
     {
-        let anybody = format!("--as=system:serviceaccount:{own}:another-account");
+        let anybody = format!("system:serviceaccount:{own}:another-account");
         let everybodys = rights_of(&bench, &anybody, namespace).await?;
-        let mut granted = rights_of(&bench, &operator(&bench), namespace).await?;
+        let mut granted = rights_of(&bench, &operators::account(&bench.cluster), namespace).await?;
         granted.retain(|what, verbs| everybodys.get(what) != Some(verbs));
         let documented = documented(places)?;
         ensure!(documented.len() > 10, "{documented:?}");
@@ -165,17 +162,12 @@ fn forbidden() -> Vec<(Value, &'static str)> {
 /// Runs kubectl as the operator's account.
 ///
 /// A policy with this text must refuse it.
-async fn refused(bench: &Bench, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
-    refused_in(bench, &bench.namespace, arguments, input, word).await
-}
-
-async fn refused_in(bench: &Bench, namespace: &str, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
-    let account = operator(bench);
-    let arguments = [&["-n", namespace, &account, "--dry-run=server"], arguments].concat();
-    let output = bench.cluster.kubectl_output(&arguments, input).await?;
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    let is_refused = !output.status.success() && error.contains("ValidatingAdmissionPolicy") && error.contains(word);
-    ensure!(is_refused, "the operator was not refused with {word:?}: kubectl {} {input}: {error}", arguments.join(" "));
+async fn refused(bench: &Bench, arguments: &[&str], input: &str, text: &str) -> anyhow::Result<()> {
+    let account = operators::account(&bench.cluster);
+    let arguments = [arguments, &["--as", &account, "--dry-run=server"]].concat();
+    let error = bench.kubectl_fails(&arguments, input).await?;
+    let is_by_policy = error.contains("ValidatingAdmissionPolicy") && error.contains(text);
+    ensure!(is_by_policy, "no {text:?} in the error of kubectl {} {input}: {error}", arguments.join(" "));
     Ok(())
 }
 
@@ -184,9 +176,10 @@ pub(crate) async fn the_operators_account_writes_only_objects_of_a_quorum(bench:
     // The quorum has no managed members, so that the objects below do not exist.
     let spec = json!({"members": 0, "external": [{"name": "vm", "address": "192.0.2.1:6379"}]});
     bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
-    let arguments = ["-n", &bench.namespace, &operator(&bench), "--dry-run=server", "create", "-f", "-"];
+    let account = operators::account(&bench.cluster);
+    let create = ["create", "-f", "-", "--as", &account, "--dry-run=server"];
     poll::until(SOON, "a StatefulSet of a quorum passes", async || {
-        let output = bench.cluster.kubectl_output(&arguments, &fine).await?;
+        let output = bench.kubectl_output(&create, &fine).await?;
         Ok(output.status.success().then_some(()))
     })
     .await?;

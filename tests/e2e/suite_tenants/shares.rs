@@ -1,29 +1,28 @@
 //! A tenant's number of objects does not delay other tenants.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use redlock_operator::api::DistributedLock;
 use serde_json::json;
-use tokio::{sync::Mutex, time::timeout};
+use tokio::sync::Mutex;
 
 use super::{requests::client_of, victim::Replicas};
 use crate::{
     bench::Bench,
-    history::check_held_throughout,
-    locks::{Lock, SOON, claim, is_held, leader, reason_of},
+    history::check_all_held,
+    locks::{
+        AT_ONCE, Lock, SOON, claim, create_all, delete_all, hold, is_held, leader, reason_of, until_all, watch_all,
+    },
     record::{Recorder, Version},
-    suite_lock::support::{IDLE, election, led_by, pod_claim, run, with, worker},
+    suite_lock::support::{IDLE, POD_LIMIT, election, is_ready, led_by, pod_claim, run, with, worker},
 };
 
-/// Maximum number of a tenant's concurrent requests to the API server.
-pub(super) const AT_ONCE: usize = 16;
 /// Number of rounds, in each of which each of the [`CLIENTS`] measures one lock of the victim.
 ///
 /// A pause of the API server delays both locks of a round. Therefore two of the 200 locks can take longer.
@@ -112,46 +111,8 @@ async fn plain_writes(victim: &Bench, label: &str, took: &Mutex<Vec<Duration>>) 
 ///
 /// The API server gives such a user a share of its time. It serves administrators without a limit.
 pub(crate) async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLock>> {
-    bench.kubectl(&["create", "serviceaccount", "tenant"]).await?;
-    let account = format!("--serviceaccount={}:tenant", bench.namespace);
-    bench.kubectl(&["create", "rolebinding", "tenant", "--clusterrole=edit", &account]).await?;
+    bench.create_account("tenant", "edit").await?;
     Ok(Api::namespaced(client_of(bench, "tenant", None).await?, &bench.namespace))
-}
-
-/// Creates this number of objects, as fast as the API server permits.
-pub(crate) async fn create_all(
-    locks: &Api<DistributedLock>,
-    count: usize,
-    lock: impl Fn(usize) -> serde_json::Value,
-) -> anyhow::Result<()> {
-    futures::stream::iter(0..count)
-        .map(|number| {
-            let mut lock = lock(number);
-            lock["metadata"]["labels"] = json!({"e2e": "many"});
-            async move { anyhow::Ok(locks.create(&PostParams::default(), &serde_json::from_value(lock)?).await?) }
-        })
-        .buffer_unordered(AT_ONCE)
-        .try_for_each(|_| std::future::ready(Ok(())))
-        .await
-}
-
-pub(crate) async fn until_all(
-    recorder: &Recorder<DistributedLock>,
-    count: usize,
-    within: Duration,
-    is_so: impl Fn(&DistributedLock) -> bool,
-) -> anyhow::Result<()> {
-    let (mut next, mut so) = (0, BTreeSet::new());
-    let waited = timeout(within, async {
-        while so.len() < count {
-            let fresh = recorder.after(next).await;
-            next += fresh.len();
-            so.extend(
-                fresh.iter().filter(|observed| is_so(&observed.object)).map(|observed| observed.object.name_any()),
-            );
-        }
-    });
-    waited.await.with_context(|| format!("{} of {count} are so after {within:?}", so.len()))
 }
 
 pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench: Bench) -> anyhow::Result<()> {
@@ -159,15 +120,15 @@ pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench
     let replicas = Replicas::watch(&bench.cluster).await?;
     let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
     holder.held(SOON).await?;
-    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;
     bench
         .beside("thousands-that-wait-victim", async |victim| {
             let start = bench.now();
             let lock = |number| claim(&format!("waits-{number}"), "reindex", None, TTL);
-            let queued = |lock: &DistributedLock| reason_of(lock, "Held") == Some("Queued");
+            let queued = |version: &Version<_>| reason_of(&version.object, "Held") == Some("Queued");
             create_all(&tenant, count, lock).await?;
-            until_all(&recorder, count, Duration::from_secs(600), queued).await?;
+            until_all(&recorder, count, Duration::from_secs(600), "queued", queued).await?;
             bench.figures.add(&format!("{count} claims queued"), bench.now().since(start));
             measure(victim, "apply -> Held beside thousands that wait", "afterwards").await
         })
@@ -191,14 +152,7 @@ pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(
     let tenant = as_tenant(&bench).await?;
     bench
         .beside("creates-and-deletes-victim", async |victim| {
-            let mut held = Vec::new();
-            for number in 0..HELD {
-                let name = format!("held-{number}");
-                held.push(Lock::create(victim, claim(&name, &name, None, Duration::from_secs(3))).await?);
-            }
-            for lock in &held {
-                lock.held(SOON).await?;
-            }
+            let held = hold(victim, HELD, None, Duration::from_secs(3)).await?;
             let churn = async |worker: usize| -> anyhow::Result<()> {
                 for round in 0.. {
                     let name = format!("churn-{worker}-{round}");
@@ -213,10 +167,7 @@ pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(
                 measured = measure(victim, what, "meanwhile") => measured?,
                 churned = futures::future::try_join_all((0..AT_ONCE).map(churn)) => drop(churned?),
             }
-            for lock in &held {
-                check_held_throughout(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
-            }
-            Ok(())
+            check_all_held(&held)
         })
         .await
 }
@@ -229,8 +180,8 @@ pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Be
     let probed = json!({"slots": 100, "liveness": {"httpGet": {"path": "/", "port": 6379}}});
     let lock = |number: usize| with(pod_claim(&format!("probed-{number}"), "scheduler", &silent, TTL), probed.clone());
     create_all(&as_tenant(&bench).await?, 100, lock).await?;
-    let waits = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
-    until_all(&waits, 50, Duration::from_secs(60), |lock| reason_of(lock, "Held").is_some()).await?;
+    let is_judged = |version: &Version<_>| reason_of(&version.object, "Held").is_some();
+    until_all(&watch_all(&bench).await?, 50, Duration::from_secs(60), "judged", is_judged).await?;
     bench
         .beside("pods-that-do-not-answer-victim", async |victim| {
             for pod in ["one", "two"] {
@@ -246,12 +197,8 @@ pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Be
                 victim.figures.add("SIGKILL -> next leader beside 100 locks whose pod is silent", took);
                 ensure!(took < FAILOVER_LIMIT, "the next leader led after {took:?}");
                 leads = next.to_owned();
-                let pods =
-                    victim.record::<k8s_openapi::api::core::v1::Pod>(if next == "one" { "two" } else { "one" }).await?;
-                pods.until(Duration::from_secs(60), "its container runs again", |pod| {
-                    crate::pods::is_ready(&pod.object)
-                })
-                .await?;
+                let killed = victim.record::<Pod>(if next == "one" { "two" } else { "one" }).await?;
+                killed.until(POD_LIMIT, "its container runs again", |pod| is_ready(&pod.object)).await?;
             }
             measure(victim, "apply -> Held beside 100 locks whose pod is silent", "meanwhile").await
         })
@@ -260,29 +207,19 @@ pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Be
 
 pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench) -> anyhow::Result<()> {
     const MANY: usize = 1_000;
-    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;
     bench
         .beside("a-thousand-published-victim", async |victim| {
             let idle = hundred(victim, "idle").await?;
             let lock = |number| claim(&format!("many-{number}"), &format!("many-{number}"), None, TTL);
             create_all(&tenant, MANY, lock).await?;
-            until_all(&recorder, MANY, Duration::from_secs(300), is_held).await?;
-            let mut held = Vec::new();
-            for number in 0..HELD {
-                let name = format!("held-{number}");
-                held.push(Lock::create(victim, claim(&name, &name, None, TTL)).await?);
-            }
-            for lock in &held {
-                lock.held(SOON).await?;
-            }
+            until_all(&recorder, MANY, Duration::from_secs(300), "held", |version| is_held(&version.object)).await?;
+            let held = hold(victim, HELD, None, TTL).await?;
             measure(victim, "apply -> Held beside 1,000 published locks of another namespace", "meanwhile").await?;
             let busy = hundred(victim, "busy").await?;
             ensure!(busy <= 3 * idle, "100 locks took {busy:?}, and {idle:?} on an idle cluster");
-            for lock in &held {
-                check_held_throughout(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
-            }
-            Ok(())
+            check_all_held(&held)
         })
         .await?;
     let newest: std::collections::BTreeMap<_, _> =
@@ -296,17 +233,16 @@ pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench)
 ///
 /// The locks are deleted afterwards.
 async fn hundred(bench: &Bench, name: &str) -> anyhow::Result<Duration> {
-    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let recorder = watch_all(bench).await?;
     let (start, mark) = (bench.now(), recorder.mark());
-    create_all(&bench.api(), 100, |number| claim(&format!("{name}-{number}"), &format!("{name}-{number}"), None, TTL))
-        .await?;
-    until_all(&recorder, 100, Duration::from_secs(120), |lock| lock.name_any().starts_with(name) && is_held(lock))
-        .await?;
+    let named = |number: usize| format!("{name}-{number}");
+    create_all(&bench.api(), 100, |number| claim(&named(number), &named(number), None, TTL)).await?;
+    let is_one =
+        |version: &Version<DistributedLock>| version.object.name_any().starts_with(name) && is_held(&version.object);
+    until_all(&recorder, 100, Duration::from_secs(120), "held", is_one).await?;
     let took = bench.now().since(start);
     bench.figures.add(&format!("100 more locks held, {name} cluster"), took);
-    let delete = |number: usize| async move { bench.delete::<DistributedLock>(&format!("{name}-{number}")).await };
-    futures::stream::iter(0..100).map(delete).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    let _all_gone =
-        recorder.until_after(mark, Duration::from_secs(120), "they are gone", |observed| observed.gone).await?;
+    delete_all(bench, (0..100).map(named)).await?;
+    recorder.until_after(mark, Duration::from_secs(120), "they are gone", |observed| observed.gone).await?;
     Ok(took)
 }

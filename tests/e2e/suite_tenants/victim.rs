@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::coordination::v1::Lease;
 use redlock_operator::time::{Boottime, Clock as _, SystemClock};
 
@@ -13,8 +13,8 @@ use super::shares::measure;
 use crate::{
     bench::Bench,
     cluster::Cluster,
-    history::check_held_throughout,
-    locks::{Lock, SOON, claim},
+    history::check_all_held,
+    locks::{Lock, hold},
     operators,
     pods::is_ready,
     record::Recorder,
@@ -95,23 +95,14 @@ pub(crate) struct Victim {
 impl Victim {
     /// Takes its locks before the attack.
     pub(crate) async fn new(bench: &Bench) -> anyhow::Result<Self> {
-        let mut held = Vec::new();
-        for number in 0..HELD {
-            let name = format!("held-{number}");
-            held.push(Lock::create(bench, claim(&name, &name, None, TTL)).await?);
-        }
-        for lock in &held {
-            lock.held(SOON).await?;
-        }
+        let held = hold(bench, HELD, None, TTL).await?;
         Ok(Self { bench: bench.clone(), held, replicas: Replicas::watch(&bench.cluster).await? })
     }
 
     /// Takes and releases locks during the attack, and then checks the guarantees.
     pub(crate) async fn check(&self, during: &str) -> anyhow::Result<()> {
         measure(&self.bench, &format!("apply -> Held {during}"), "meanwhile").await?;
-        for lock in &self.held {
-            check_held_throughout(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
-        }
+        check_all_held(&self.held)?;
         self.replicas.check().await
     }
 }
