@@ -50,7 +50,7 @@ pub(super) fn observe<'a>(
             (contender(context, lock), place)
         }
     };
-    let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
+    let quorum = held.as_ref().and_then(|held| Some(held.record.as_ref()?.quorum.reference()));
     LockInput {
         lock,
         held,
@@ -75,9 +75,17 @@ fn hold_input(leader: &LeaderContext, lock: &Arc<DistributedLock>, now: Boottime
     let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(reachability.began()).cloned());
     let idle = || leader.leases.idle(lock).filter(|_| holder::has_another_candidate(context, lock));
     let verdict = holder::verdict(context, lock, unhealthy.or_else(idle).as_ref());
+    let mut can_delete = true;
+    if let (Verdict::Release(_), Some(session), Some(record)) = (&verdict, &session, &record) {
+        can_delete = session.is_reached();
+        let quorum = record.quorum.reference();
+        match can_delete {
+            true => reachability.reached(&quorum),
+            false => reachability.unanswered(&quorum, "no majority answers, so no key there can be deleted", now),
+        }
+    }
     Some(HoldInput {
-        can_delete: !matches!(verdict, Verdict::Release(_))
-            || session.as_ref().is_none_or(|session| session.is_reached()),
+        can_delete,
         verdict,
         quorum_exists: record.as_ref().is_some_and(|record| location::exists(context, &record.quorum)),
         rejoin_delay: match record {
@@ -90,4 +98,36 @@ fn hold_input(leader: &LeaderContext, lock: &Arc<DistributedLock>, now: Boottime
         clock: context.api_clock(),
         observed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kube::runtime::reflector::ObjectRef;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::test_util;
+    use crate::lock::leader::tests::leader;
+    use crate::runtime::fake_api;
+    use crate::runtime::settings::Settings;
+
+    /// A replica has no hold of its own for a lock that ends.
+    #[tokio::test]
+    async fn an_ending_lock_waits_for_another_leader_only_for_a_while() {
+        let leader = leader(fake_api::context(Settings::default(), |_request| (404, json!({}))));
+        let holder = json!({"identity": "a", "key": "ns/k", "rejoinDelay": "31s", "nonce": "0123456789abcdef0123",
+            "quorum": {"namespace": "ns", "name": "q", "uid": "q"}});
+        let ending = json!({"since": "2026-01-01T00:00:00.000Z", "reason": "Released"});
+        let lock = Arc::new(test_util::lock(
+            json!({"claim": {"identity": "a"}}),
+            json!({"transitions": 1, "holder": holder, "ending": ending}),
+        ));
+        let may_hand_over = || observe(&leader, &lock, &access(&leader, &lock)).may_hand_over;
+        assert!(may_hand_over());
+        let before = leader.members.now().saturating_sub(Duration::from_secs(60));
+        leader.reachability.hand_over(&ObjectRef::new("q").within("ns"), "no member answers", before);
+        assert!(!may_hand_over());
+    }
 }
