@@ -44,7 +44,7 @@
 //! # });
 //! ```
 //!
-//! A member executes the commands that the client sends to Redis: SET NX PX, INCR, GET, PTTL, DEL, TIME, INFO, PING, and
+//! A member executes the commands that the client sends to Redis: SET NX PX, INCR, GET, PTTL, DEL, INFO, PING, and
 //! the scripts of this crate. Tests compare its answers with those of a real `redis-server`. It has no users: it accepts
 //! every password, and fences no client. Also test once with your real masters that the client has its permissions.
 

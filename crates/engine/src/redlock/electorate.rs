@@ -21,7 +21,7 @@ pub struct ClockSample {
 /// Checks the clock of a voter.
 ///
 /// Expiry follows a member's clock, so a vote from a member whose clock was stepped since its admission is invalid.
-/// Every answer to acquire and extend carries the clock, so no vote is counted between a step and its detection.
+/// Without the clock an answer is no vote here, so no vote is counted between a step and its detection.
 pub trait ClockCheck: Send + Sync {
     /// Returns true if the process's clock offset is within the allowance of its offset at admission.
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool;
