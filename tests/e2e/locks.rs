@@ -152,9 +152,10 @@ impl Lock {
         self.recorder.until_after(mark, limit, "renewed", is_later).await
     }
 
-    /// Whether it was held in any version up to now.
+    /// Whether it was held, or named a holder, in any version up to now.
     pub(crate) fn was_held(&self) -> bool {
-        self.recorder.versions().iter().any(|version| is_held(&version.object))
+        let names_holder = |lock: &DistributedLock| is_held(lock) || status(lock).holder.is_some();
+        self.recorder.versions().iter().any(|version| names_holder(&version.object))
     }
 
     /// Deletes it, and does not wait for its end.

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The time from the creation to Ready, in addition to maxTTL.
-const START_LIMIT: Duration = Duration::from_secs(90);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// The limit for the default quorum.
 ///
 /// Its maxTTL is 30 s, and the chart can have just been installed.
@@ -116,8 +116,10 @@ impl Quorum {
         max_ttl: Duration,
         fields: Value,
     ) -> anyhow::Result<Self> {
+        // The members get their certificates first.
+        let certificates = Duration::from_secs(if fields["tls"].is_object() { 30 } else { 0 });
         let quorum = Self::create_with(bench, name, max_ttl, fields).await?;
-        quorum.recorder.until(START_LIMIT + max_ttl, "Ready", is_ready).await?;
+        quorum.recorder.until(START_LIMIT + certificates + max_ttl, "Ready", is_ready).await?;
         Ok(quorum)
     }
 

@@ -1,4 +1,4 @@
-//! The main features: each line of the demo, and of "Must hold" in issue 3.
+//! The main features: each line of the demo, and what a user tries first.
 
 mod claims;
 mod elections;

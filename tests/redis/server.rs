@@ -95,14 +95,15 @@ impl Process {
     }
 
     pub(crate) fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use crate::{bench::Bench, poll, suite_cli::support};
 
 /// The limit until a surface names the cause.
-const NAMED: Duration = Duration::from_secs(90);
+const NAMED: Duration = Duration::from_secs(60);
 
 /// Output and error of `redlock` in the test's namespace.
 async fn redlock(bench: &Bench, arguments: &[&str]) -> anyhow::Result<String> {

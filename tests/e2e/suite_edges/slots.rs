@@ -90,7 +90,9 @@ pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: B
         lock.held(SOON).await?;
     }
     let mutex = Lock::create(&bench, shaped("mutex", 1, json!({"priority": 9}))).await?;
-    refused(&mutex).await?;
+    let why = refused(&mutex).await?;
+    let message = message_of(&why.object, "Accepted");
+    ensure!(message.contains("slots: 2"), "the message: {message}");
     mutex.recorder.never_during(0, TTL, "let in beside two holders", |v| is_held(&v.object)).await?;
     urgent.delete().await?;
     mutex.recorder.never_during(0, TTL, "let in beside a holder", |v| is_held(&v.object)).await?;

@@ -57,7 +57,7 @@ impl Scene {
     async fn check_passed_on(&self, index: usize) -> anyhow::Result<()> {
         let last = self.held[index].recorder.versions().iter().filter_map(|v| token(&v.object).ok()).max();
         self.held[index].recorder.until_gone(RECOVERY_LIMIT).await?;
-        let next = token(&self.waiting[index].held(RECOVERY_LIMIT).await?.object)?;
+        let next = token(&self.waiting[index].held(SOON).await?.object)?;
         ensure!(Some(next) > last, "the next token {next} is not greater than {last:?}");
         Ok(())
     }
