@@ -100,7 +100,7 @@ metrics! {
     claim_wait: Histogram = add_seconds("claim_wait", "Time from the creation of a claim to its first hold", seconds(&LONG));
     hand_over: Histogram = add_seconds("hand_over", "Time without a leader between two holds of an election", seconds(&LONG));
     pub renewals: Counts =
-        counts("renewals", "Renewals of held locks, by outcome; incomplete means that members lacked the key", "outcome");
+        counts("renewals", "Renewals of held locks, by outcome; incomplete means that a member did not confirm", "outcome");
     pub renewal_lateness: Histogram =
         add_seconds("renewal_lateness", "Time from the moment at which a renewal was due to its start", seconds(&SHORT));
     pub ended: Counts = counts("holds_ended", "Holds that ended, by reason; Expired means that the lock was lost", "reason");
