@@ -66,7 +66,7 @@ async fn an_unusable_member_is_named_with_its_reason() {
     let error = closed.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1: unreachable: connection refused"), "{error}");
 
-    ask_all(&servers, "ACL SETUSER narrow on >p ~* resetchannels +@all -set").await;
+    ask_all(&servers, "ACL SETUSER narrow on >p ~#* resetchannels +@all").await;
     let client = Client::builder(logged_in(&servers, "narrow:p")).admit_at_once().connect().await.unwrap();
     let error = client.lock("k").ttl(TTL).try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("the user has no right to run this command"), "{error}");
