@@ -78,10 +78,9 @@ fn hold_input(leader: &LeaderContext, lock: &Arc<DistributedLock>, now: Boottime
     let mut can_delete = true;
     if let (Verdict::Release(_), Some(session), Some(record)) = (&verdict, &session, &record) {
         can_delete = session.is_reached();
-        let quorum = record.quorum.reference();
-        match can_delete {
-            true => reachability.reached(&quorum),
-            false => reachability.unanswered(&quorum, "no majority answers, so no key there can be deleted", now),
+        if !can_delete {
+            let why = "no majority answers, so no key there can be deleted";
+            reachability.unanswered(&record.quorum.reference(), why, now);
         }
     }
     Some(HoldInput {
