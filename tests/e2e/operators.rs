@@ -104,6 +104,8 @@ pub(crate) async fn restarts(cluster: &Cluster) -> anyhow::Result<Vec<(Option<St
     let mut restarts: Vec<_> = pods(cluster)
         .await?
         .into_iter()
+        // The former pods of a rollout can still end.
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none())
         .map(|pod| {
             let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
             (pod.metadata.name, statuses.iter().map(|status| status.restart_count).sum())
