@@ -132,7 +132,7 @@ mod tests {
         // Another leader took the key for an orphan. It has withdrawn the grant, and releases the key.
         let withdrawn = json!({"transitions": 0, "conditions": [condition("Held", "False", "Pending")]});
         for (why, changed, expected) in [
-            ("somebody changed the spec", lock("6", free()), Next::Write),
+            ("a user changed the spec", lock("6", free()), Next::Write),
             ("a request is about an earlier hold", annotated, Next::Impossible),
             ("the status has changed", lock("6", withdrawn), Next::Impossible),
         ] {

@@ -93,7 +93,7 @@ pub(crate) async fn job_pods_forced_off_a_node_keep_their_lock_until_it_expires(
 
     bench.cluster.faults.cut_node(&lost).await?;
     bench.delete::<Job>("job").await?;
-    pods.until(SOON, "the pod is told to end", |v| v.object.metadata.deletion_timestamp.is_some()).await?;
+    pods.until(SOON, "the API deletes the pod", |v| v.object.metadata.deletion_timestamp.is_some()).await?;
     let deleted = |v: &LockVersion| v.object.metadata.deletion_timestamp.is_some();
     owned.recorder.until(SOON, "the claim is being deleted", deleted).await?;
     // There is no evidence that the pod has ended, so its lock is renewed.
