@@ -12,9 +12,9 @@ use redlock_simulation::kube::api::Kind;
 /// The time in which an external master restarts.
 const RESTART: u64 = 100_000;
 
-/// The path of a lock of the first namespace at the API server.
-fn path_of(lock: &str) -> String {
-    format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks/{lock}")
+/// The path of a lock or quorum of the first namespace at the API server.
+fn path_of(plural: &str, name: &str) -> String {
+    format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/{plural}/{name}")
 }
 
 impl World {
@@ -182,11 +182,16 @@ impl World {
             }
             Fault::Create(path, ref object) => drop(self.api_create(path, object)),
             Fault::DeleteLock(lock) => {
-                self.api_request("DELETE", &path_of(lock), "application/json", &serde_json::json!({}));
+                self.api_request(
+                    "DELETE",
+                    &path_of("distributedlocks", lock),
+                    "application/json",
+                    &serde_json::json!({}),
+                );
             }
-            Fault::Annotate(lock, name, value) => {
+            Fault::Annotate((plural, object), name, value) => {
                 let patch = serde_json::json!({"metadata": {"annotations": {name: value}}});
-                self.api_request("PATCH", &path_of(lock), "application/merge-patch+json", &patch);
+                self.api_request("PATCH", &path_of(plural, object), "application/merge-patch+json", &patch);
             }
             Fault::Freeze { member, length } => {
                 if let Some(server) = self.server_of(member) {

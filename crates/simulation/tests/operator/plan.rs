@@ -206,8 +206,10 @@ pub(crate) enum Fault {
     Create(&'static str, serde_json::Value),
     /// A user deletes this lock of the first namespace.
     DeleteLock(&'static str),
-    /// A user annotates a lock of the first namespace.
-    Annotate(&'static str, &'static str, &'static str),
+    /// A user sets or removes an annotation of a lock or a quorum of the first namespace.
+    ///
+    /// The object is the plural of its kind and its name.
+    Annotate((&'static str, &'static str), &'static str, Option<&'static str>),
 }
 
 /// All choices that are drawn before the run.

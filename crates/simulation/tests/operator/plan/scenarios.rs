@@ -2,7 +2,7 @@
 //!
 //! Each was found by analysis, and random seeds would rarely reach it.
 
-use redlock_api::JOB_LOCK_ANNOTATION;
+use redlock_api::{DEFAULT_QUORUM_ANNOTATION, JOB_LOCK_ANNOTATION};
 use serde_json::{Value, json};
 
 use crate::electors;
@@ -19,31 +19,42 @@ pub(crate) struct Scenario {
     replicas: usize,
     /// Whether Jobs hold locks.
     jobs: bool,
+    /// Whether there is a second quorum.
+    second: bool,
     faults: fn() -> Vec<(u64, Fault)>,
 }
 
-pub(crate) const SCENARIOS: [Scenario; 8] = [
+impl Scenario {
+    const fn new(name: &'static str, faults: fn() -> Vec<(u64, Fault)>) -> Self {
+        Self { name, replicas: 2, jobs: false, second: false, faults }
+    }
+}
+
+pub(crate) const SCENARIOS: [Scenario; 9] = [
     // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and members refuse
     // standby 0 for the former one. The API server forgets its history, so the standby lists the new hold and never
     // observes the end of the former one. Its refusals must not affect the new hold.
-    Scenario { name: "a standby that missed a change of holders", replicas: 3, jobs: false, faults: missed_change },
+    Scenario { replicas: 3, ..Scenario::new("a standby that missed a change of holders", missed_change) },
     // Standby 0 does not reach the members for longer than a ttl, while the leader renews a lock that publishes only
     // transitions. After a healthy period the leader dies.
-    Scenario { name: "a standby that was cut from the members once", replicas: 2, jobs: false, faults: blip },
+    Scenario::new("a standby that was cut from the members once", blip),
     // One hold, and no replica reaches the API server for longer than its ttl. No event wakes the renewing task then,
     // so it needs a timer for the next renewal.
-    Scenario { name: "a lone hold without an API server", replicas: 2, jobs: false, faults: outage },
+    Scenario::new("a lone hold without an API server", outage),
     // Two claims with different numbers of slots wait for the quorum, and the watches of the leader are late. The keys of
     // the two numbers do not exclude each other on the members, so the leader must remember its first grant.
-    Scenario { name: "two numbers of slots and a late watch", replicas: 2, jobs: false, faults: late_watch },
+    Scenario::new("two numbers of slots and a late watch", late_watch),
     // A claim names a pod that was replaced by another one with the same name. The present pod must not get the lock.
-    Scenario { name: "a claim that names a former pod", replicas: 2, jobs: false, faults: former_pod },
+    Scenario::new("a claim that names a former pod", former_pod),
     // The same for a Job. The claim must not start the present Job.
-    Scenario { name: "a claim that names a former Job", replicas: 2, jobs: true, faults: former_job },
+    Scenario { jobs: true, ..Scenario::new("a claim that names a former Job", former_job) },
     // The application of a holder stops to answer. Its lock has a short renewInterval, and the checks follow that.
-    Scenario { name: "a sick holder with a short renewInterval", replicas: 2, jobs: false, faults: short_interval },
+    Scenario::new("a sick holder with a short renewInterval", short_interval),
     // A claim and an election name the second container of their pods. The first one is the default container.
-    Scenario { name: "locks that name a second container", replicas: 2, jobs: false, faults: second_container },
+    Scenario::new("locks that name a second container", second_container),
+    // The default quorum moves to the second quorum and back, with claims on one key before, between and after. The members
+    // of both quorums were admitted at about the same time, so one of the moves needs larger counters.
+    Scenario { second: true, ..Scenario::new("a default that moves there and back", moved_default) },
 ];
 
 /// The history that `SCENARIO` names.
@@ -105,7 +116,7 @@ fn missed_change() -> Vec<(u64, Fault)> {
         (2_000, pods()),
         (9_000, lock("e", &election)),
         (20_000, at(0, Fault::CutApi { process: 0, length: 16_000_000 })),
-        (22_000, Fault::Annotate("e", "redlock-operator.io/break-force", "now")),
+        (22_000, Fault::Annotate(("distributedlocks", "e"), "redlock-operator.io/break-force", Some("now"))),
         (34_000, Fault::Compact),
         // The other standby renews, and cannot lead.
         (41_900, at(1, Fault::CutApi { process: 0, length: 20_000_000 })),
@@ -180,11 +191,43 @@ fn second_container() -> Vec<(u64, Fault)> {
     ]
 }
 
+/// Names another default quorum, and restarts both replicas, which read it when they start.
+fn move_default(at: u64, from: &'static str, to: &'static str) -> [(u64, Fault); 4] {
+    let mark = |quorum, value| Fault::Annotate(("redisquorums", quorum), DEFAULT_QUORUM_ANNOTATION, value);
+    [
+        (at, mark(from, None)),
+        (at, mark(to, Some("true"))),
+        (at + 100, Fault::AtStandby(0, Box::new(Fault::Kill { process: 0, away: 500_000 }))),
+        (at + 3_000, Fault::AtLeader(Box::new(Fault::Terminate { process: 0 }))),
+    ]
+}
+
+/// The members vote from about 26 s on. Another default comes into force 15 s after the restart of the leader, when nothing
+/// is held on the earlier one.
+fn moved_default() -> Vec<(u64, Fault)> {
+    let claim = |name| {
+        let mut spec = claim_of(name);
+        spec.as_object_mut().map(|spec| spec.remove("quorumRef"));
+        lock(name, &spec)
+    };
+    let mut plan = vec![(9_000, claim("first")), (36_000, claim("second"))];
+    plan.extend(move_default(30_000, "q", "r"));
+    plan.extend([
+        (54_000, Fault::DeleteLock("second")),
+        (55_000, Fault::DeleteLock("first")),
+        (59_000, claim("third")),
+    ]);
+    plan.extend(move_default(63_000, "r", "q"));
+    plan.extend([(70_000, Fault::DeleteLock("third")), (87_000, claim("fourth"))]);
+    plan
+}
+
 impl Fault {
     /// The same fault at this process.
     pub(crate) fn at(&self, number: usize) -> Self {
         let mut fault = self.clone();
         if let Self::Kill { process, .. }
+        | Self::Terminate { process }
         | Self::CutApi { process, .. }
         | Self::CutAll { process, .. }
         | Self::Lag { process, .. } = &mut fault
@@ -203,9 +246,10 @@ impl Plan {
         self.servers.fill(super::Clocks::default());
         (self.members, self.max_ttl, self.keys, self.claims) = (3, 10_000, 1, 0);
         (self.theme, self.long, self.core, self.second, self.annex, self.jobs) =
-            (None, false, false, false, false, scenario.jobs);
-        self.calm = At(70_000_000);
+            (None, false, false, scenario.second, false, scenario.jobs);
         self.faults = (scenario.faults)().into_iter().map(|(at, fault)| (At(at * 1_000), fault)).collect();
+        let last = self.faults.iter().map(|(at, _)| at.0).max().unwrap_or_default();
+        self.calm = At(70_000_000.max(last + 10_000_000));
         self.take_time();
     }
 }
