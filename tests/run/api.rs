@@ -352,28 +352,18 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
         sleep(Duration::from_millis(20)).await;
     }
     let mut world = world.lock().unwrap();
-    let date = now() + jiff::SignedDuration::from_secs(world.ahead);
-    let respond = |code: StatusCode, body: Body| {
-        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
-        Response::builder().status(code).header(DATE, date).body(body).unwrap()
-    };
+    let object = |(code, object): (StatusCode, Value)| (code, Body::from(object.to_string()));
     let is_forbidden = parts.method == Method::GET && world.forbidden.is_some_and(|kind| path.ends_with(kind));
-    match parts.method {
-        _ if is_forbidden => respond(StatusCode::FORBIDDEN, Body::from(failure(403, "Forbidden").to_string())),
-        Method::POST if is_lock => {
-            let (code, answer) = world.create(body);
-            respond(code, Body::from(answer.to_string()))
-        }
-        Method::GET if is_lock && watches => respond(StatusCode::OK, world.watched()),
-        Method::GET if is_lock && !path.ends_with("/distributedlocks") => {
-            let (code, lock) = world.one();
-            respond(code, Body::from(lock.to_string()))
-        }
+    let (code, body) = match parts.method {
+        _ if is_forbidden => object((StatusCode::FORBIDDEN, failure(403, "Forbidden"))),
+        Method::POST if is_lock => object(world.create(body)),
+        Method::GET if is_lock && watches => (StatusCode::OK, world.watched()),
+        Method::GET if is_lock && !path.ends_with("/distributedlocks") => object(world.one()),
         Method::GET if is_lock => {
             let items: Vec<_> = world.claim.iter().collect();
             let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList",
                 "metadata": {"resourceVersion": world.version.to_string()}, "items": items});
-            respond(StatusCode::OK, Body::from(list.to_string()))
+            object((StatusCode::OK, list))
         }
         Method::PATCH if is_lock => {
             let token = &body["metadata"]["annotations"]["redlock-operator.io/release"];
@@ -382,21 +372,21 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
             }
             let reason = body["metadata"]["annotations"]["redlock-operator.io/step-down"].as_str();
             world.stepped_down = reason.map(str::to_owned).or(world.stepped_down.take());
-            respond(StatusCode::OK, Body::from(world.claim.clone().unwrap_or_default().to_string()))
+            object((StatusCode::OK, world.claim.clone().unwrap_or_default()))
         }
         Method::DELETE if is_lock => {
             let claim = world.claim.take().unwrap_or_default();
             world.notify("DELETED", &claim);
-            respond(StatusCode::OK, Body::from(claim.to_string()))
+            object((StatusCode::OK, claim))
         }
         Method::POST | Method::PATCH if path.contains("/leases") => {
             world.heartbeats += 1;
             let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}});
-            respond(StatusCode::OK, Body::from(lease.to_string()))
+            object((StatusCode::OK, lease))
         }
-        method => {
-            let (code, body) = other_kinds::answer(&method, &path, watches);
-            respond(code, body)
-        }
-    }
+        method => other_kinds::answer(&method, &path, watches),
+    };
+    let date = now() + jiff::SignedDuration::from_secs(world.ahead);
+    let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
+    Response::builder().status(code).header(DATE, date).body(body).unwrap()
 }

@@ -33,8 +33,7 @@ fn a_stopped_run_does_not_keep_its_command() {
     place.ends_before_the_lock(&servers);
     until("the lock has run out", || servers.with(LOCK) == 0);
     signal(running.pid(), "CONT");
-    let (code, said) = running.end();
-    assert_eq!(code, Some(123), "{said}");
+    running.ends_with(123);
 }
 
 #[test]
@@ -43,25 +42,28 @@ fn a_killed_guard_ends_its_command_and_releases_the_lock() {
     let running = place.start(&servers, &[], STUBBORN);
     signal(running.guard(), "KILL");
     place.ends_before_the_lock(&servers);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(125), "{said}");
+    let said = running.ends_with(125);
     assert!(said.contains("the guard of the command was killed"), "{said}");
     assert!(!servers.have_majority(LOCK));
 }
 
+/// A loss of the lock asks the command to end, and so does a stop of its cgroup.
+///
 /// `systemctl stop` and a container runtime send SIGTERM to each process of the cgroup.
 #[test]
-fn a_command_has_its_grace_when_its_cgroup_is_stopped() {
-    let (servers, place) = (Servers::start(3), Place::new());
+fn a_command_has_its_grace_after_a_loss_and_a_stop() {
     let script = "trap 'sleep 0.1; touch cleaned; exit 7' TERM; touch ready; while :; do sleep 0.05; done";
-    let running = place.start(&servers, &["--grace", "1s"], script);
-    for pid in [running.guard(), running.pid()] {
-        signal(pid, "TERM");
+    for (is_lost, code) in [(false, 7), (true, 123)] {
+        let (servers, place) = (Servers::start(3), Place::new());
+        let running = place.start(&servers, &["--grace", "1s"], script);
+        match is_lost {
+            true => servers.delete(LOCK),
+            false => [running.guard(), running.pid()].into_iter().for_each(|pid| signal(pid, "TERM")),
+        }
+        running.ends_with(code);
+        assert!(place.folder.join("cleaned").exists(), "lost: {is_lost}");
+        assert!(!servers.have_majority(LOCK), "lost: {is_lost}");
     }
-    let (code, said) = running.end();
-    assert_eq!(code, Some(7), "{said}");
-    assert!(place.folder.join("cleaned").exists());
-    assert!(!servers.have_majority(LOCK));
 }
 
 #[test]
@@ -72,8 +74,7 @@ fn a_stopped_guard_and_silent_members_leave_nothing_running() {
     let end = now() + Duration::from_millis(servers.longest_left(LOCK));
     servers.freeze();
     place.ends_before(end);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(123), "{said}");
+    running.ends_with(123);
 }
 
 #[test]
@@ -83,8 +84,7 @@ fn a_command_ends_before_the_members_forget_the_lock() {
     let end = now() + Duration::from_millis(servers.longest_left(LOCK));
     servers.freeze();
     place.ends_before(end);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(123), "{said}");
+    let said = running.ends_with(123);
     assert!(said.contains("lock shop/reindex was lost"), "{said}");
 }
 
@@ -93,20 +93,8 @@ fn a_lock_that_was_taken_away_ends_its_command() {
     let (servers, place) = (Servers::start(3), Place::new());
     let running = place.start(&servers, &[], STUBBORN);
     servers.delete(LOCK);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(123), "{said}");
+    running.ends_with(123);
     assert_eq!(place.alive(), Vec::<u32>::new());
-}
-
-#[test]
-fn a_command_has_its_grace_after_a_loss() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let script = "trap 'sleep 0.1; touch cleaned; exit 0' TERM; touch ready; while :; do sleep 0.05; done";
-    let running = place.start(&servers, &["--grace", "1s"], script);
-    servers.delete(LOCK);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(123), "{said}");
-    assert!(place.folder.join("cleaned").exists());
 }
 
 #[test]
@@ -118,8 +106,7 @@ fn daemons_of_a_command_end_before_the_lock_is_released() {
         exit 5";
     let running = place.start(&servers, &[], script);
     place.ends_before_the_lock(&servers);
-    let (code, said) = running.end();
-    assert_eq!(code, Some(5), "{said}");
+    running.ends_with(5);
     assert!(!servers.have_majority(LOCK));
 }
 

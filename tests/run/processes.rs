@@ -185,6 +185,14 @@ impl Running<'_> {
         self.place.guard()
     }
 
+    /// Waits for its end with this exit code, and returns its standard error.
+    #[track_caller]
+    pub(crate) fn ends_with(self, code: i32) -> String {
+        let (ended, errors) = self.end();
+        assert_eq!(ended, Some(code), "{errors}");
+        errors
+    }
+
     /// Waits for its end, and returns its exit code and standard error.
     ///
     /// A process that keeps the pipe open would block this.

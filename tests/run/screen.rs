@@ -153,11 +153,8 @@ fn a_report_names_the_files_that_it_leaves_out() {
 fn a_report_has_a_page_for_a_browser() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     server.elect("pod-a", "u-1", TOKEN);
-    let report = || {
-        let mut report = place.redlock(&["report", "report", "-n", "shop", "--html"]);
-        report.env("KUBECONFIG", server.kubeconfig(&place.folder)).output().unwrap()
-    };
-    let output = report();
+    let mut report = place.redlock(&["report", "report", "-n", "shop", "--html"]);
+    let output = report.env("KUBECONFIG", server.kubeconfig(&place.folder)).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let page = place.read("report/report.html");
     for text in ["shop/reindex", "Held by pod-a", "main-2 \u{25d0} fenced", "Next: <code>redlock quorum status"] {

@@ -60,6 +60,11 @@ impl Servers {
         urls(&self.ports())
     }
 
+    /// The beginning of a command in a shell that takes a lock from these members.
+    pub(crate) fn run(&self) -> String {
+        format!("{} run --direct --admit-at-once --members {}", env!("CARGO_BIN_EXE_redlock"), self.urls())
+    }
+
     /// The number of members with this key.
     pub(crate) fn with(&self, key: &str) -> usize {
         let has = |port: u16| ask(port, &format!("EXISTS {key}")).as_deref() == Some(":1");

@@ -11,11 +11,7 @@ use crate::servers::Servers;
 
 /// Runs a command under the lock at a terminal, and reads a line afterwards. Returns the terminal's text.
 fn at_a_terminal(place: &Place, servers: &Servers, command: &str, input: &str) -> String {
-    let run = format!(
-        "{} run --direct --admit-at-once --members {} --lock {LOCK} {command}; echo code $?; read more; echo after $more",
-        env!("CARGO_BIN_EXE_redlock"),
-        servers.urls(),
-    );
+    let run = format!("{} --lock {LOCK} {command}; echo code $?; read more; echo after $more", servers.run());
     // The mark of the place lets it kill what is left.
     let marked = place.redlock(&[]);
     let mut script = Command::new("script");

@@ -44,8 +44,7 @@ fn the_socket_tells_what_is_left_and_is_gone_afterwards() {
     until("the lock is renewed", || deadline() > first);
     assert!(ask()["validForMs"].as_u64().unwrap() > 0);
     std::fs::write(place.folder.join("end"), "").unwrap();
-    let (code, said) = running.end();
-    assert_eq!(code, Some(0), "{said}");
+    running.ends_with(0);
     assert!(UnixStream::connect(&socket).is_err());
 }
 
@@ -78,31 +77,26 @@ fn a_lock_that_is_taken_is_not_acquired() {
     assert!(!place.folder.join("ran").exists());
     // The next command gets the lock after its release.
     signal(holder.pid(), "TERM");
-    assert_eq!(holder.end().0, Some(143));
+    holder.ends_with(143);
     assert_eq!(refused(&[]).status.code(), Some(0));
 }
 
-#[test]
-fn signals_are_passed_on_and_the_lock_lasts_with_the_command() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let running = place.start(&servers, &[], &format!("trap 'touch asked' TERM; {WORKS_UNTIL_END}; exit 3"));
-    signal(running.pid(), "TERM");
-    until("the command was asked", || place.folder.join("asked").exists());
-    assert!(servers.have_majority(LOCK));
-    std::fs::write(place.folder.join("end"), "").unwrap();
-    assert_eq!(running.end().0, Some(3));
-}
-
 /// Images can use signals like SIGWINCH to stop, so `run` must forward them, like tini.
+///
+/// The lock lasts until the command has ended.
+/// SIGTSTP must not stop `run`, because a stopped program cannot renew its lock.
 #[test]
 fn rarer_signals_reach_the_command_too() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let running = place.start(&servers, &[], &format!("trap 'touch asked' WINCH; {WORKS_UNTIL_END}; exit 3"));
-    signal(running.pid(), "WINCH");
-    until("the command was asked", || place.folder.join("asked").exists());
-    signal(running.pid(), "TSTP");
-    std::fs::write(place.folder.join("end"), "").unwrap();
-    assert_eq!(running.end().0, Some(3));
+    for name in ["TERM", "WINCH"] {
+        let (servers, place) = (Servers::start(3), Place::new());
+        let running = place.start(&servers, &[], &format!("trap 'touch asked' {name}; {WORKS_UNTIL_END}; exit 3"));
+        signal(running.pid(), name);
+        until(&format!("the command was asked by {name}"), || place.folder.join("asked").exists());
+        assert!(servers.have_majority(LOCK), "after {name}");
+        signal(running.pid(), "TSTP");
+        std::fs::write(place.folder.join("end"), "").unwrap();
+        running.ends_with(3);
+    }
 }
 
 /// `nohup` ignores SIGHUP, and a parent can ignore SIGCHLD.
@@ -154,11 +148,7 @@ fn max_hold_ends_the_command() {
 #[test]
 fn a_nested_run_has_the_hold_of_the_outer_one() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let inner = format!(
-        "{} run --direct --admit-at-once --members {} --lock {LOCK} --try -- sh -c 'echo $REDLOCK_TOKEN'",
-        env!("CARGO_BIN_EXE_redlock"),
-        servers.urls(),
-    );
+    let inner = format!("{} --lock {LOCK} --try -- sh -c 'echo $REDLOCK_TOKEN'", servers.run());
     let script = format!("echo $REDLOCK_TOKEN; {inner}; echo $REDLOCK_HELD");
     let output = place.output(&servers, &[], &["sh", "-c", &script]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -175,7 +165,7 @@ fn a_nested_run_has_the_hold_of_the_outer_one() {
 #[test]
 fn a_run_inside_two_others_does_not_wait_for_the_outer_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
-    let run = format!("{} run --direct --admit-at-once --members {}", env!("CARGO_BIN_EXE_redlock"), servers.urls());
+    let run = servers.run();
     let script = format!("{run} --lock shop/b -- {run} --lock {LOCK} -- true");
     let text = errors_of(&place.output(&servers, &[], &["sh", "-c", &script]), 125);
     assert!(text.contains("which holds shop/reindex, shop/b in this order"), "{text}");
@@ -187,8 +177,7 @@ fn a_run_inside_another_takes_the_same_name_at_another_place() {
     let (servers, others, place) = (Servers::start(3), Servers::start(3), Place::new());
     let holder = Place::new();
     let held = holder.start(&others, &[], WORKS);
-    let run = format!("{} run --direct --admit-at-once --members {}", env!("CARGO_BIN_EXE_redlock"), others.urls());
-    let script = format!("{run} --lock {LOCK} --try -- touch ran");
+    let script = format!("{} --lock {LOCK} --try -- touch ran", others.run());
     errors_of(&place.output(&servers, &[], &["sh", "-c", &script]), 122);
     assert!(!place.folder.join("ran").exists());
     drop(held);
@@ -228,8 +217,7 @@ fn a_lock_of_the_members_outlives_an_exchange_of_passwords() {
     let end = now() + 3 * Duration::from_secs(3);
     until("three times the ttl have passed", || now() >= end);
     std::fs::write(place.folder.join("end"), "").unwrap();
-    let (code, text) = running.end();
-    assert_eq!(code, Some(0), "{text}");
+    running.ends_with(0);
 }
 
 #[test]

@@ -39,9 +39,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::ClusterArgs;
 use crate::console;
-use crate::hold::exit::OWN_ERROR;
 use crate::hold::{
-    DirectArgs, LockArgs, LockName, LockSource, Signals, block_on, environment, of_process, own_pod, refuse_urls,
+    DirectArgs, LockArgs, LockName, LockSource, Signals, block_on, environment, exit, of_process, own_pod, refuse_urls,
 };
 use crate::loopback::{Listener, Place};
 use redlock_api::GoDuration;
@@ -111,14 +110,7 @@ pub struct AgentArgs {
 
 /// Serves one application until the agent is stopped. With `--check` it probes a running agent.
 pub fn run(args: &AgentArgs) -> ExitCode {
-    let result = if args.check { block_on(check(args)) } else { block_on(serve(args)) };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            console::report(format_args!("{error:#}"));
-            ExitCode::from(OWN_ERROR)
-        }
-    }
+    exit::of_result(if args.check { block_on(check(args)) } else { block_on(serve(args)) })
 }
 
 fn mode(text: &str) -> Result<u32, &'static str> {
@@ -193,9 +185,7 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     let election = args.election.as_deref().map(|name| args.election(name)).transpose()?;
     let lock: LockName = match (&args.lock, &election) {
         (Some(lock), _) => lock.clone(),
-        (None, Some(Election { namespace, name, .. })) => {
-            format!("{namespace}/{name}").parse().map_err(anyhow::Error::msg)?
-        }
+        (None, Some(election)) => election.lock().parse().map_err(anyhow::Error::msg)?,
         (None, None) => bail!("give --lock or --election"),
     };
     let mut template = args.template(lock);
@@ -280,18 +270,10 @@ fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Cli {
-        #[command(flatten)]
-        agent: AgentArgs,
-    }
-
     fn parsed(args: &[&str]) -> Result<AgentArgs, clap::Error> {
-        Cli::try_parse_from(["test"].iter().chain(args)).map(|cli| cli.agent)
+        crate::tests::parsed(args)
     }
 
     /// The arguments for the locks that the agent takes.

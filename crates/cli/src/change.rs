@@ -6,4 +6,4 @@ pub mod quorum_restart;
 pub mod release;
 pub mod step_down;
 
-pub(crate) use annotation::{annotate, user};
+pub(crate) use annotation::annotate;

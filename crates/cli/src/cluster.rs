@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ListParams;
-use kube::{Client, Config, Resource};
+use kube::{Api, Client, Config, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use redlock_api::requests::without_secrets;
+use redlock_api::requests::{Namespaced, without_secrets};
 use redlock_api::server_time::{ServerTime, USUAL_DRIFT};
 use redlock_api::{GoDuration, MilliTime};
 use redlock_engine::time::SystemClock;
@@ -107,6 +107,15 @@ impl Cluster {
         Arc::clone(&self.time)
     }
 
+    /// Requests about a kind in a namespace, or in all namespaces.
+    #[must_use]
+    pub fn api<K: Namespaced>(&self, namespace: Option<&str>) -> Api<K> {
+        match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
     /// Waits for one request, with a timeout. In an error, `doing` follows the words "failed to".
     ///
     /// # Errors
@@ -131,10 +140,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If the API server refuses or does not answer.
-    pub async fn list<K>(&self, namespace: Option<&str>, labels: &str) -> Result<Vec<K>, Problem>
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned,
-    {
+    pub async fn list<K: Namespaced>(&self, namespace: Option<&str>, labels: &str) -> Result<Vec<K>, Problem> {
         self.list_as::<K, K>(namespace, labels).await
     }
 
@@ -174,10 +180,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If the API server refuses or does not answer.
-    pub async fn list_readable<K>(&self) -> Result<(Vec<K>, Option<&str>), Problem>
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned,
-    {
+    pub async fn list_readable<K: Namespaced>(&self) -> Result<(Vec<K>, Option<&str>), Problem> {
         match self.list(None, "").await {
             Err(problem) if problem.is_forbidden() => {
                 let namespace = self.namespace.as_str();
@@ -216,20 +219,21 @@ pub(crate) mod fake;
 mod tests {
     use serde_json::json;
 
+    use super::fake::failure;
     use super::*;
     use crate::cluster::objects::QuorumObject;
 
     #[tokio::test]
     async fn a_user_of_one_namespace_gets_the_objects_of_that_one() {
         let cluster = Cluster::answering(|request| match request.uri().path().contains("/namespaces/shop/") {
-            true => (200, json!({"items": [{"metadata": {"name": "main"}}]})),
-            false => (403, json!({"reason": "Forbidden", "code": 403})),
+            true => fake::list(&[json!({"metadata": {"name": "main"}})]),
+            false => failure(403, "Forbidden"),
         });
         let (quorums, namespace) = cluster.list_readable::<QuorumObject>().await.unwrap();
         assert_eq!((quorums.len(), namespace), (1, Some("shop")));
-        let cluster = Cluster::answering(|_| (200, json!({"items": []})));
+        let cluster = Cluster::answering(|_| fake::list(&[]));
         assert_eq!(cluster.list_readable::<QuorumObject>().await.unwrap().1, None);
-        let cluster = Cluster::answering(|_| (403, json!({"reason": "Forbidden", "code": 403})));
+        let cluster = Cluster::answering(|_| failure(403, "Forbidden"));
         assert!(cluster.list_readable::<QuorumObject>().await.unwrap_err().is_forbidden());
     }
 }

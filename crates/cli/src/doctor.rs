@@ -1,5 +1,7 @@
 //! `redlock doctor`: checks an installation, and names the remedy for each fault.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -185,9 +187,7 @@ async fn jobs(cluster: &Cluster, locks: &[LockObject]) -> Option<Finding> {
 
 /// Checks the leader and the versions of each operator.
 async fn operators(cluster: &Cluster, quorums: &[QuorumObject], can_read_all: bool) -> Vec<Finding> {
-    let mut operators: Vec<_> = quorums.iter().filter_map(|quorum| quorum.status.operator.clone()).collect();
-    operators.sort();
-    operators.dedup();
+    let operators: BTreeSet<_> = quorums.iter().filter_map(|quorum| quorum.status.operator.clone()).collect();
     if operators.is_empty() {
         return vec![checks::no_operator(quorums.len(), can_read_all)];
     }

@@ -146,9 +146,7 @@ impl Table {
     pub fn render(&self, paint: Paint) -> String {
         let titles: Vec<_> = self.titles.iter().map(|title| Cell::toned(Tone::Title, *title)).collect();
         let widths = fit(self.widths(&[]), paint.width);
-        let mut text = line(&titles, &widths, paint);
-        text.extend(self.rows.iter().map(|row| line(row, &widths, paint)));
-        text
+        line(&titles, &widths, paint) + &self.render_rows(&widths, paint)
     }
 
     /// Renders the rows without the titles.

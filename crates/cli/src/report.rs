@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::LogParams;
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
 use serde_json::Value;
 
 use crate::cluster::installation::{OPERATOR_LABELS, operator_namespaces};
@@ -152,16 +152,13 @@ impl Report<'_> {
             Ok(pods) => pods,
             Err(problem) => return self.left_out("logs", &problem),
         };
-        let api = Api::<Pod>::namespaced(self.cluster.client.clone(), namespace);
+        let api = self.cluster.api::<Pod>(Some(namespace));
         for pod in pods.iter().map(|pod| pod.name_any()) {
             for previous in [false, true] {
                 let params = LogParams { tail_lines: Some(LOG_LINES), previous, ..LogParams::default() };
                 let name = format!("{pod}{}.log", if previous { ".before" } else { "" });
-                match self
-                    .cluster
-                    .call(&format!("read the log of pod {namespace}/{pod}"), api.logs(&pod, &params))
-                    .await
-                {
+                let doing = format!("read the log of pod {namespace}/{pod}");
+                match self.cluster.call(&doing, api.logs(&pod, &params)).await {
                     Ok(log) => self.write(&name, &redact_text(&log))?,
                     // There was no container before this one.
                     Err(problem) if previous && problem.code == Some(400) => {}

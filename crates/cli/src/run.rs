@@ -74,8 +74,7 @@ pub struct RunArgs {
 
 /// Takes the lock, runs the command, releases the lock.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let outcome = block_on(run_async(args)).unwrap_or_else(Outcome::Failed);
-    outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code)
+    block_on(run_async(args)).unwrap_or_else(Outcome::Failed).report(&args.lock.lock, args.not_acquired_exit_code)
 }
 
 async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
@@ -107,10 +106,7 @@ async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
     };
     let answer = LockResponse::new(held.lock.clone(), held.holder.clone(), held.token);
     let environment = CommandEnv::new(directory, answer, place, around);
-    let outcome = match run_command(args, environment, &held, &mut signals).await {
-        Ok(outcome) => outcome,
-        Err(error) => Outcome::Failed(error),
-    };
+    let outcome = run_command(args, environment, &held, &mut signals).await.unwrap_or_else(Outcome::Failed);
     if let Err(error) = held.release().await {
         console::report(format_args!("lock {}: {error:#}", args.lock.lock));
     }
@@ -194,10 +190,7 @@ impl Supervision {
 
     fn handle(&mut self, event: GuardEvent) {
         match event {
-            GuardEvent::Ending => {
-                let lost = || End::Lost("it was not renewed in time".to_owned());
-                self.why.get_or_insert_with(lost);
-            }
+            GuardEvent::Ending => self.lose(),
             // `why` distinguishes a command that `run` ended.
             GuardEvent::Ended(status) => self.status = Some(status),
             GuardEvent::Started(_) | GuardEvent::Empty => {}
@@ -241,28 +234,25 @@ impl Supervision {
             self.end(End::MaxHold).await;
         }
         if self.limits.takes_over_at(self.kill) <= now {
-            self.why.get_or_insert_with(|| End::Lost("it was not renewed in time".to_owned()));
+            self.lose();
             self.guard.kill();
         }
+    }
+
+    fn lose(&mut self) {
+        self.why.get_or_insert_with(|| End::Lost("it was not renewed in time".to_owned()));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Cli {
-        #[command(flatten)]
-        run: RunArgs,
-    }
+    use crate::tests::parsed;
 
     /// Why a command with this `ttl` and a grace of 2 s is refused.
     fn refused(ttl: &str) -> String {
-        let args = ["run", "--lock", "shop/a", "--ttl", ttl, "--grace", "2s", "--", "true"];
-        refuse_impossible_limits(&Cli::try_parse_from(args).unwrap().run).unwrap_err().to_string()
+        let args = parsed(&["--lock", "shop/a", "--ttl", ttl, "--grace", "2s", "--", "true"]).unwrap();
+        refuse_impossible_limits(&args).unwrap_err().to_string()
     }
 
     #[test]

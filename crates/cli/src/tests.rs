@@ -1,6 +1,18 @@
 use clap::Subcommand as _;
 
 use super::*;
+use redlock_engine::time::Boottime;
+
+/// The arguments on a command line, without the program.
+pub(crate) fn parsed<A: clap::Args>(words: &[&str]) -> Result<A, clap::Error> {
+    let command = A::augment_args(clap::Command::new("redlock").no_binary_name(true));
+    A::from_arg_matches(&command.try_get_matches_from(words)?)
+}
+
+/// The time at this number of milliseconds after the boot.
+pub(crate) fn at(millis: u64) -> Boottime {
+    Boottime::new(std::time::Duration::from_millis(millis))
+}
 
 fn tree() -> clap::Command {
     UserCommand::augment_subcommands(clap::Command::new("redlock"))

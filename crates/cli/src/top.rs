@@ -118,7 +118,7 @@ pub async fn run(args: TopArgs) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::objects::fake::{held, lock, now, quorum, waiting};
+    use crate::cluster::objects::fake::{condition, held, lock, now, quorum, waiting};
 
     #[test]
     fn the_key_with_most_waiters_comes_first() {
@@ -127,10 +127,8 @@ mod tests {
         let quorums = vec![quorum(["Admitted", "Admitted", "Fenced"])];
         let overview = Overview { locks, quorums, most: 20, now: now() };
         let text = overview.text(Paint::PLAIN, false);
-        assert!(
-            text.starts_with("1 lock held, 3 waiting, 0 in trouble\nRedisQuorum redlock-system/main: 2 of 3"),
-            "{text}"
-        );
+        let begin = "1 lock held, 3 waiting, 0 in trouble\nRedisQuorum redlock-system/main: 2 of 3";
+        assert!(text.starts_with(begin), "{text}");
         assert!(text.contains("shop/reindex   a         2         60m00s         1             0"), "{text}");
         assert_eq!(overview.names(), ["shop/reindex", "shop/quiet"]);
         assert_eq!((&overview.value()["items"][0]["waiting"], &overview.value()["held"]), (&json!(2), &json!(1)));
@@ -138,11 +136,8 @@ mod tests {
 
     #[test]
     fn trouble_comes_before_all_else() {
-        let stuck = lock(
-            "stuck",
-            "{spec: {}, status: {conditions: [{type: Held, status: 'False', reason: Unreadable, message: '',
-               lastTransitionTime: 2026-01-01T11:00:00Z}]}}",
-        );
+        let mut stuck = lock("stuck", "{spec: {}}");
+        stuck.status.conditions = vec![condition("Held", "False", "Unreadable", "")];
         let locks = vec![held("a"), waiting("b", "Queued", "", Some(1)), stuck];
         let overview = Overview { locks, quorums: Vec::new(), most: 1, now: now() };
         assert_eq!((overview.picture().troubled(), overview.names()), (1, vec!["shop/stuck".to_owned()]));

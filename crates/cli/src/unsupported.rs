@@ -3,10 +3,6 @@
 //! The names are those of `run` and `agent` on Linux, so that the program uses the same code on every platform.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
-
-use crate::console;
-use crate::hold::exit::OWN_ERROR;
 
 /// Whatever was written, so that the answer is the reason and not a complaint about an argument.
 #[derive(Clone, Debug, clap::Args)]
@@ -16,14 +12,11 @@ pub struct AnyArguments {
     arguments: Vec<OsString>,
 }
 
-fn refuse(why: &str) -> ExitCode {
-    console::report(why);
-    ExitCode::from(OWN_ERROR)
-}
-
 /// `redlock run`.
 pub mod run {
-    use super::{ExitCode, refuse};
+    use std::process::ExitCode;
+
+    use crate::hold::exit;
 
     pub use super::AnyArguments as RunArgs;
 
@@ -32,13 +25,15 @@ pub mod run {
 
     /// Refuses.
     pub fn run(_: &RunArgs) -> ExitCode {
-        refuse(WHY)
+        exit::failed(WHY)
     }
 }
 
 /// `redlock agent`.
 pub mod agent {
-    use super::{ExitCode, refuse};
+    use std::process::ExitCode;
+
+    use crate::hold::exit;
 
     pub use super::AnyArguments as AgentArgs;
 
@@ -47,30 +42,23 @@ pub mod agent {
 
     /// Refuses.
     pub fn run(_: &AgentArgs) -> ExitCode {
-        refuse(WHY)
+        exit::failed(WHY)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use std::process::ExitCode;
 
     use super::*;
-
-    #[derive(Debug, Parser)]
-    enum Cli {
-        Run(Box<run::RunArgs>),
-    }
+    use crate::hold::exit::OWN_ERROR;
+    use crate::tests::parsed;
 
     #[test]
     fn whatever_is_asked_of_it_the_answer_is_the_reason() {
-        for asked in [
-            &["test", "run"][..],
-            &["test", "run", "--help"],
-            &["test", "run", "--lock", "shop/a", "--ttl=10s", "--", "sh", "-c", "true"],
-        ] {
-            let Cli::Run(args) = Cli::try_parse_from(asked).unwrap();
-            assert_eq!(args.arguments.len(), asked.len() - 2, "{args:?}");
+        for asked in [&[][..], &["--help"], &["--lock", "shop/a", "--ttl=10s", "--", "sh", "-c", "true"]] {
+            let args: AnyArguments = parsed(asked).unwrap();
+            assert_eq!(args.arguments.len(), asked.len(), "{args:?}");
             assert_eq!(run::run(&args), ExitCode::from(OWN_ERROR));
             assert_eq!(agent::run(&args), ExitCode::from(OWN_ERROR));
         }

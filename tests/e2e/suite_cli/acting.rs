@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use redlock_operator::api::MemberState;
 use serde_json::Value;
 
-use super::support::{hold_ended, json, prints, redlock};
+use super::support::{fails, hold_ended, json, prints, redlock};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, token},
@@ -60,8 +60,7 @@ pub(crate) async fn a_hold_that_is_broken_is_in_the_history_with_who_and_why(ben
     let lock = Lock::create(&bench, claim("first", "reindex", None, TTL)).await?;
     let before = token(&lock.held(SOON).await?.object)?;
     let key = format!("{}/reindex", bench.namespace);
-    let unmeant = redlock(&bench, &["break", &key, "--reason", "stuck", "--force"]).await?;
-    ensure!(unmeant.code == 125 && unmeant.err.contains("--force --yes"), "{}", unmeant.err);
+    fails(&bench, &["break", &key, "--reason", "stuck", "--force"], "--force --yes").await?;
     let mark = lock.recorder.versions().len();
     let output = prints(&bench, &["break", &key, "--reason", "stuck since noon"]).await?;
     ensure!(output.contains("\"first\" loses the lock") && output.contains("--for free"), "{output}");
@@ -72,17 +71,15 @@ pub(crate) async fn a_hold_that_is_broken_is_in_the_history_with_who_and_why(ben
     let past = history["items"].as_array().context("no items")?.iter().find(|hold| hold["fencingToken"] == before);
     ensure!(past.is_some_and(|hold| hold["reason"] == "Broken" && hold["heldForMs"].is_i64()), "{history}");
     lock.remove().await?;
-    let nothing = redlock(&bench, &["break", &key, "--reason", "again"]).await?;
-    ensure!(nothing.code == 125 && nothing.err.contains("redlock list"), "{}", nothing.err);
-    Ok(())
+    fails(&bench, &["break", &key, "--reason", "again"], "redlock list").await
 }
 
 pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", TTL).await?;
-    let ns = ["-n", bench.namespace.as_str()];
+    let status = ["quorum", "status", "q", "-n", &bench.namespace];
     let lock = Lock::create(&bench, claim("kept", "kept", Some("q"), TTL)).await?;
     let before = token(&lock.held(SOON).await?.object)?;
-    let reported = json(&bench, &[&["quorum", "status", "q"], &ns[..]].concat()).await?;
+    let reported = json(&bench, &status).await?;
     let reported = &reported["items"][0];
     ensure!(reported["voting"] == 3 && reported["quorum"] == 2 && reported["grantsLocks"] == true, "{reported}");
     ensure!(reported["members"].as_array().is_some_and(|members| members.iter().all(|member| member["votes"] == true)));
@@ -91,22 +88,22 @@ pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench:
 
     let mark = quorum.recorder.versions().len();
     let member = quorum.member(0);
-    let arguments = [&["quorum", "restart", &member], &ns[..]].concat();
+    let arguments = ["quorum", "restart", &member, "-n", &bench.namespace];
     let restart = json(&bench, &arguments);
     let second = async {
         // While the first member does not vote, the command must restart no other one.
         quorum.member_until(mark, 0, SOON * 3, "is out", |member| member.state != MemberState::Admitted).await?;
-        redlock(&bench, &[&["quorum", "restart", &quorum.member(1)], &ns[..]].concat()).await
+        redlock(&bench, &["quorum", "restart", &quorum.member(1), "-n", &bench.namespace]).await
     };
     let (restarted, refused) = futures::join!(restart, second);
     let (restarted, refused) = (restarted?, refused?);
     ensure!(restarted["votes"] == true && restarted["member"] == member.as_str(), "{restarted}");
     ensure!(refused.code == 125 && refused.err.contains("does not vote"), "{} {}", refused.code, refused.err);
-    let after = json(&bench, &[&["quorum", "status", "q"], &ns[..]].concat()).await?;
+    let after = json(&bench, &status).await?;
     ensure!(run_id(&after["items"][0]).is_some_and(|now| now != process), "the process is the same: {after}");
     ensure!(after["items"][0]["voting"] == 3, "{after}");
     ensure!(token(&lock.recorder.last()?.object)? == before, "the lock was lost");
-    let text = prints(&bench, &[&["quorum", "status"], &ns[..]].concat()).await?;
+    let text = prints(&bench, &["quorum", "status", "-n", &bench.namespace]).await?;
     ensure!(text.contains("3 of 3 members vote") && text.contains("q-0"), "{text}");
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::ResourceExt;
+use redlock_operator::api::jobs::{has_condition, is_suspended};
 use serde_json::{Value, json};
 
 use crate::{
@@ -88,8 +89,7 @@ fn cron_job(bench: &Bench, quorum: &str) -> Value {
 fn started(observed: &Recorder<Job>) -> Started {
     let mut jobs = Started::new();
     for version in observed.versions() {
-        let runs = version.object.spec.as_ref().and_then(|spec| spec.suspend) != Some(true);
-        *jobs.entry(version.object.name_any()).or_default() |= runs;
+        *jobs.entry(version.object.name_any()).or_default() |= !is_suspended(&version.object);
     }
     jobs
 }
@@ -98,11 +98,7 @@ fn started(observed: &Recorder<Job>) -> Started {
 fn is_over(observed: &Recorder<Job>, name: &str) -> bool {
     let versions = observed.versions();
     let last = versions.iter().rfind(|version| version.object.name_any() == name);
-    last.is_some_and(|last| {
-        let conditions =
-            last.object.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        last.gone || conditions.iter().any(|it| it.type_ == "Complete" && it.status == "True")
-    })
+    last.is_some_and(|last| last.gone || has_condition(&last.object, "Complete"))
 }
 
 /// The first scheduled time whose Jobs have ended in both clusters, and whether each has run.

@@ -8,7 +8,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use redlock_operator::api::DistributedLock;
+use redlock_operator::api::{
+    DistributedLock,
+    jobs::{has_condition, is_suspended},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -47,10 +50,6 @@ fn job(bench: &Bench, name: &str, annotations: &[(&str, &str)], script: &str) ->
     })
 }
 
-fn is_suspended(job: &Job) -> bool {
-    job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
-}
-
 /// Waits until a Job was started and then suspended.
 async fn stopped(job: &Recorder<Job>, limit: Duration) -> anyhow::Result<()> {
     let is_stopped = |v: &JobVersion| is_suspended(&v.object) && template_token(&v.object).is_some();
@@ -59,11 +58,7 @@ async fn stopped(job: &Recorder<Job>, limit: Duration) -> anyhow::Result<()> {
 
 /// Waits until a Job is complete.
 async fn complete(job: &Recorder<Job>) -> anyhow::Result<JobVersion> {
-    let is_complete = |v: &JobVersion| {
-        let conditions = v.object.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        conditions.iter().any(|it| it.type_ == "Complete" && it.status == "True")
-    };
-    job.until(JOB_LIMIT, "Complete", is_complete).await
+    job.until(JOB_LIMIT, "Complete", |v| has_condition(&v.object, "Complete")).await
 }
 
 /// Waits until a claim has ended for this reason.
@@ -119,14 +114,8 @@ fn times(pod: &Pod) -> Option<(i64, i64)> {
 /// The messages of the Events on a Job with this reason.
 async fn reported(bench: &Bench, job: &str, reason: &str) -> anyhow::Result<String> {
     let selector = format!("reportingComponent=redlock-operator,reason={reason}");
-    let arguments = [
-        "get",
-        "events",
-        "--field-selector",
-        &selector,
-        "-o",
-        "jsonpath={range .items[*]}{.involvedObject.name} {.message}\n{end}",
-    ];
+    let path = "jsonpath={range .items[*]}{.involvedObject.name} {.message}\n{end}";
+    let arguments = ["get", "events", "--field-selector", &selector, "-o", path];
     let line = async || {
         let text = bench.kubectl(&arguments).await?;
         Ok(text.lines().find_map(|line| line.strip_prefix(&format!("{job} "))).map(str::to_owned))
@@ -148,11 +137,8 @@ pub(crate) async fn jobs_on_one_key_run_one_after_the_other(bench: Bench) -> any
         let complete = complete(job).await?;
         let held = claim.versions().into_iter().find(|v| is_held(&v.object)).context("the claim was never held")?;
         let token = token(&held.object)?;
-        ensure!(
-            template_token(&complete.object) == Some(token),
-            "{name}: {:?}, held with {token}",
-            template_token(&complete.object)
-        );
+        let used = template_token(&complete.object);
+        ensure!(used == Some(token), "{name}: {used:?}, held with {token}");
         let created = pods.versions().first().and_then(|v| v.object.creation_timestamp()).context("no pod")?;
         let acquired = status(&held.object).acquired_at.context("never acquired")?.as_millis();
         // The API server writes whole seconds.

@@ -159,10 +159,8 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
     let claim = claims.first().context("no claim")?;
     let holder = claim.spec.claim.clone().unwrap_or_default();
     ensure!(holder.pod_name.as_deref() == Some("migration") && holder.pod_uid == pod.uid(), "{holder:?}");
-    ensure!(
-        claim.owner_references().iter().any(|owner| Some(&owner.uid) == pod.uid().as_ref()),
-        "the pod does not own the claim"
-    );
+    let is_owned = claim.owner_references().iter().any(|owner| Some(&owner.uid) == pod.uid().as_ref());
+    ensure!(is_owned, "the pod does not own the claim");
     ensure!(is_free(&bench).await?, "the lock was not released");
     Ok(())
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::ListParams};
 use redlock_operator::api::QUORUM_LABEL;
 
-use super::support::{json, prints, redlock};
+use super::support::{fails, json, prints, redlock};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim},
@@ -103,16 +103,11 @@ pub(crate) async fn the_program_sets_itself_up(bench: Bench) -> anyhow::Result<(
 }
 
 pub(crate) async fn errors_say_what_to_do_next(bench: Bench) -> anyhow::Result<()> {
-    let absent = redlock(&bench, &["status", &format!("{}/nothing", bench.namespace)]).await?;
-    ensure!(
-        absent.code == 125 && absent.err.contains("next: See which locks exist: redlock list -n"),
-        "{}",
-        absent.err
-    );
+    let absent = format!("{}/nothing", bench.namespace);
+    fails(&bench, &["status", &absent], "next: See which locks exist: redlock list -n").await?;
     let malformed = redlock(&bench, &["status", "a key"]).await?;
     ensure!(malformed.err.contains("<namespace>/<key>"), "{}", malformed.err);
-    let no_file = redlock(&bench, &["list", "--kubeconfig", "/nonexistent"]).await?;
-    ensure!(no_file.code == 125 && no_file.err.contains("next: Name a kubeconfig"), "{}", no_file.err);
+    fails(&bench, &["list", "--kubeconfig", "/nonexistent"], "next: Name a kubeconfig").await?;
     let usage = redlock(&bench, &["list", "--nonsense"]).await?;
     ensure!(usage.code == 125, "{}", usage.code);
     let none = json(&bench, &["list", "-n", &bench.namespace]).await?;

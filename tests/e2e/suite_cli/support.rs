@@ -40,6 +40,13 @@ pub(crate) async fn prints(bench: &Bench, arguments: &[&str]) -> anyhow::Result<
     Ok(ran.out)
 }
 
+/// Runs the command, which must end with exit code 125 and this error.
+pub(crate) async fn fails(bench: &Bench, arguments: &[&str], error: &str) -> anyhow::Result<()> {
+    let ran = redlock(bench, arguments).await?;
+    ensure!(ran.code == 125 && ran.err.contains(error), "redlock {}: {} {}", arguments.join(" "), ran.code, ran.err);
+    Ok(())
+}
+
 /// Runs the command with `-o json`.
 pub(crate) async fn json(bench: &Bench, arguments: &[&str]) -> anyhow::Result<Value> {
     let arguments = [arguments, &["-o", "json"]].concat();

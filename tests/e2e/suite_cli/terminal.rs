@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::support::{hold_ended, json, redlock, two_claims};
+use super::support::{fails, hold_ended, json, redlock, two_claims};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, token},
@@ -79,9 +79,7 @@ pub(crate) async fn every_look_has_the_formats_for_programs(bench: Bench) -> any
         ensure!(widest(&wide) >= widest(&text), "redlock {command}: {wide}");
         ensure!(output("name").await?.lines().all(|line| !line.contains(' ')), "redlock {command} -o name");
     }
-    let unknown = redlock(&bench, &["list", "-o", "xml"]).await?;
-    ensure!(unknown.code == 125 && unknown.err.contains("json, yaml, wide, name"), "{}", unknown.err);
-    Ok(())
+    fails(&bench, &["list", "-o", "xml"], "json, yaml, wide, name").await
 }
 
 pub(crate) async fn a_person_sees_how_a_wait_goes_on(bench: Bench) -> anyhow::Result<()> {
@@ -90,21 +88,17 @@ pub(crate) async fn a_person_sees_how_a_wait_goes_on(bench: Bench) -> anyhow::Re
     let run = format!("run --lock {namespace}/reindex --wait 3s -- true");
     let observed = at_terminal(&bench, "", &run, "").await?;
     let line = format!("{AGAIN}waiting for lock {namespace}/reindex: ");
-    ensure!(
-        observed.contains(&line) && observed.contains("in the queue") && observed.contains("first"),
-        "no progress: {observed:?}"
-    );
+    for text in [line.as_str(), "in the queue", "first"] {
+        ensure!(observed.contains(text), "no {text:?}: {observed:?}");
+    }
     ensure!(observed.contains(&format!("{AGAIN}redlock: ")), "the line of progress is not cleared: {observed:?}");
     let wait = format!("wait dlock/second -n {namespace} --timeout 2s");
     let observed = at_terminal(&bench, "", &wait, "").await?;
     ensure!(observed.contains("waiting: dlock/second is Queued"), "no progress: {observed:?}");
     // Without a terminal the output has lines and no control characters.
     let run = redlock(&bench, &run.split(' ').collect::<Vec<_>>()).await?;
-    ensure!(
-        run.code == 122 && run.err.contains("redlock: waiting for lock") && !run.err.contains('\u{1b}'),
-        "{}",
-        run.err
-    );
+    let has_lines = run.err.contains("redlock: waiting for lock") && !run.err.contains('\u{1b}');
+    ensure!(run.code == 122 && has_lines, "{} {}", run.code, run.err);
     Ok(())
 }
 

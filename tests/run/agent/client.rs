@@ -63,11 +63,7 @@ impl Agent {
     }
 
     /// `redlock run --agent` with a shell script.
-    pub(crate) fn run(&self, place: &Place, script: &str) -> Command {
-        self.run_with(place, &[], script)
-    }
-
-    pub(crate) fn run_with(&self, place: &Place, options: &[&str], script: &str) -> Command {
+    pub(crate) fn run(&self, place: &Place, options: &[&str], script: &str) -> Command {
         let listens = self.url().replace("http://", "");
         let lock = ["run", "--agent", &listens, "--lock", LOCK, "--ttl", TTL];
         let mut run = place.redlock(&[&lock[..], options, &["--", "sh", "-c", script]].concat());

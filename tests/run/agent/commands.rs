@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 fn a_command_runs_while_the_agent_leads_and_frees_the_lock() {
     let (servers, place, agent) = direct(&[]);
     // The command runs for longer than one ttl.
-    let output = agent.run(&place, "echo $REDLOCK_TOKEN; sleep 4; cat $REDLOCK_FILE; exit 5").output().unwrap();
+    let output = agent.run(&place, &[], "echo $REDLOCK_TOKEN; sleep 4; cat $REDLOCK_FILE; exit 5").output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
     let (token, file) = said.split_once('\n').unwrap();
@@ -21,7 +21,7 @@ fn a_command_runs_while_the_agent_leads_and_frees_the_lock() {
     assert_eq!((file["fencingToken"].to_string().as_str(), &file["holder"]), (token, &"me".into()));
     until("released", || servers.with(LOCK) == 0);
     // The next command is another instance, with its own token.
-    let output = agent.run(&place, "echo $REDLOCK_TOKEN").output().unwrap();
+    let output = agent.run(&place, &[], "echo $REDLOCK_TOKEN").output().unwrap();
     let next: i64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
     assert!(next > token.parse().unwrap());
 }
@@ -29,13 +29,13 @@ fn a_command_runs_while_the_agent_leads_and_frees_the_lock() {
 #[test]
 fn a_second_command_does_not_end_the_first_one() {
     let (_servers, place, agent) = direct(&[]);
-    let first = place.started(agent.run(&place, WORKS_UNTIL_END));
-    let second = agent.run_with(&place, &["--try"], "touch second").output().unwrap();
+    let first = place.started(agent.run(&place, &[], WORKS_UNTIL_END));
+    let second = agent.run(&place, &["--try"], "touch second").output().unwrap();
     assert_eq!(second.status.code(), Some(122), "{second:?}");
     assert!(!place.folder.join("second").exists());
-    let waiting = agent.run_with(&place, &["--wait", "1m"], "touch third").spawn().unwrap();
+    let waiting = agent.run(&place, &["--wait", "1m"], "touch third").spawn().unwrap();
     std::fs::write(place.folder.join("end"), "").unwrap();
-    assert_eq!(first.end().0, Some(0));
+    first.ends_with(0);
     // The first command has unregistered from the agent, so the next command does not wait for its timeout.
     assert_eq!(waiting.wait_with_output().unwrap().status.code(), Some(0));
     assert!(place.folder.join("third").exists());
@@ -55,19 +55,19 @@ fn a_probe_asks_whether_an_agent_runs() {
 #[test]
 fn a_command_ends_before_the_lock_of_its_agent_does() {
     let (servers, place, agent) = direct(&[]);
-    let running = place.started(agent.run(&place, IGNORES_TERM));
+    let running = place.started(agent.run(&place, &[], IGNORES_TERM));
     servers.freeze();
     place.ends_before(now() + LONGEST);
-    assert_eq!(running.end().0, Some(123));
+    running.ends_with(123);
 }
 
 #[test]
 fn a_command_whose_agent_is_killed_ends_in_time() {
     let (servers, place, agent) = direct(&[]);
-    let running = place.started(agent.run(&place, IGNORES_TERM));
+    let running = place.started(agent.run(&place, &[], IGNORES_TERM));
     agent.signal("KILL");
     place.ends_before_the_lock(&servers);
-    assert_eq!(running.end().0, Some(123));
+    running.ends_with(123);
 }
 
 #[test]

@@ -61,6 +61,11 @@ fn token(lines: &mut BufReader<ChildStdout>) -> i64 {
     line.trim().strip_prefix("works with token ").unwrap_or_else(|| panic!("{line}")).parse().unwrap()
 }
 
+/// The next token that differs from this one.
+fn next_token(lines: &mut BufReader<ChildStdout>, before: i64) -> i64 {
+    std::iter::repeat_with(|| token(lines)).find(|token| *token != before).unwrap()
+}
+
 /// Checks that an example works while it leads.
 ///
 /// It must also work after a loss of its lock, and after a replacement of its agent.
@@ -71,21 +76,14 @@ fn works(command: &mut Command) {
     let first = token(&mut lines);
     assert_eq!(token(&mut lines), first);
     servers.delete(LOCK);
-    let mut next = token(&mut lines);
-    while next == first {
-        next = token(&mut lines);
-    }
+    let next = next_token(&mut lines, first);
     assert!(next > first);
     let port = agent.url().rsplit_once(':').unwrap().1.to_owned();
     agent.signal("KILL");
     assert_eq!(agent.end(), None);
     let listen = format!("127.0.0.1:{port}");
     let _successor = Agent::direct(&place, &servers, &["--listen", &listen]);
-    let mut last = token(&mut lines);
-    while last == next {
-        last = token(&mut lines);
-    }
-    assert!(last > next);
+    assert!(next_token(&mut lines, next) > next);
 }
 
 #[test]

@@ -28,6 +28,14 @@ fn elected(place: &Place, server: &ApiServer) -> Agent {
     Agent::start(&mut agent(place, server, &["--election", "shop/reindex", "--pod-uid", "u-1"]))
 }
 
+/// An agent with a registered instance, in an election that no pod leads yet.
+fn electing(place: &Place, server: &ApiServer) -> (Agent, String) {
+    let agent = elected(place, server);
+    let instance = agent.register();
+    until("no pod leads", || agent.leader(&instance).status == 409);
+    (agent, instance)
+}
+
 #[test]
 fn a_claim_is_made_for_an_instance_and_ends_with_its_promise() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
@@ -148,9 +156,7 @@ fn the_elected_pod_leads_with_tokens_after_its_registration() {
 #[test]
 fn an_instance_that_starts_in_an_outage_gets_no_earlier_token() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    let agent = elected(&place, &server);
-    let first = agent.register();
-    until("there is no such election", || agent.leader(&first).status == 409);
+    let (agent, first) = electing(&place, &server);
     server.elect("pod-a", "u-1", TOKEN);
     let _ = agent.until_leads(&first);
     server.set_away(true);
@@ -166,9 +172,7 @@ fn an_instance_that_starts_in_an_outage_gets_no_earlier_token() {
 #[test]
 fn a_leader_that_steps_down_says_so() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    let agent = elected(&place, &server);
-    let instance = agent.register();
-    until("nobody leads", || agent.leader(&instance).status == 409);
+    let (agent, instance) = electing(&place, &server);
     for token in [TOKEN, TOKEN + 1] {
         server.elect("pod-a", "u-1", token);
         assert_eq!(agent.until_leads(&instance).token(), token);
@@ -184,9 +188,7 @@ fn a_leader_that_steps_down_says_so() {
 #[test]
 fn an_elected_pod_with_a_frozen_agent_gets_another_token() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    let agent = elected(&place, &server);
-    let instance = agent.register();
-    until("no pod leads", || agent.leader(&instance).status == 409);
+    let (agent, instance) = electing(&place, &server);
     server.elect("pod-a", "u-1", TOKEN);
     let _ = agent.until_leads(&instance);
     agent.signal("STOP");
@@ -202,9 +204,7 @@ fn an_elected_pod_with_a_frozen_agent_gets_another_token() {
 #[test]
 fn a_validity_that_is_not_published_again_ends() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-    let agent = elected(&place, &server);
-    let instance = agent.register();
-    until("nobody leads", || agent.leader(&instance).status == 409);
+    let (agent, instance) = electing(&place, &server);
     server.elect("pod-a", "u-1", TOKEN);
     server.stop_renewing();
     let end = now() + TTL;

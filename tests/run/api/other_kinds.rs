@@ -38,19 +38,20 @@ fn version() -> Value {
 ///
 /// A watch of quorums sends no events.
 pub(super) fn answer(method: &Method, path: &str, watches: bool) -> (StatusCode, Body) {
-    let forbidden = || Body::from(super::failure(403, "Forbidden").to_string());
+    let object = |code: StatusCode, object: Value| (code, Body::from(object.to_string()));
+    let forbidden = || object(StatusCode::FORBIDDEN, super::failure(403, "Forbidden"));
     let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
     match *method {
-        Method::GET if path == "/version" => (StatusCode::OK, Body::from(version().to_string())),
+        Method::GET if path == "/version" => object(StatusCode::OK, version()),
         Method::GET if path.ends_with("/redisquorums") && watches => (StatusCode::OK, never()),
-        Method::GET if path.ends_with("/redisquorums") => (StatusCode::OK, Body::from(list(super::now()).to_string())),
+        Method::GET if path.ends_with("/redisquorums") => object(StatusCode::OK, list(super::now())),
         Method::POST if path.ends_with("/selfsubjectreviews") => {
             let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
                 "metadata": {}, "status": {"userInfo": {"username": "test"}}});
-            (StatusCode::CREATED, Body::from(review.to_string()))
+            object(StatusCode::CREATED, review)
         }
-        Method::GET => (StatusCode::FORBIDDEN, forbidden()),
-        Method::POST if path.ends_with("/selfsubjectaccessreviews") => (StatusCode::FORBIDDEN, forbidden()),
+        Method::GET => forbidden(),
+        Method::POST if path.ends_with("/selfsubjectaccessreviews") => forbidden(),
         _ => panic!("{method} {path}"),
     }
 }

@@ -111,7 +111,7 @@ impl World {
 
     fn run(&self, agent: Option<&Agent>) -> Running<'_> {
         let mut run = match agent {
-            Some(agent) => agent.run(&self.place, LIVES),
+            Some(agent) => agent.run(&self.place, &[], LIVES),
             None => {
                 let mut run = self.redlock(&["run"]);
                 run.args(["--", "sh", "-c", LIVES]);

@@ -41,6 +41,13 @@ pub(super) struct Election {
     pub(super) pod_uid: String,
 }
 
+impl Election {
+    /// `<namespace>/<name>`.
+    pub(super) fn lock(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
 /// The hold that is followed.
 struct Followed {
     holding: Holding,
@@ -97,8 +104,7 @@ impl Follower {
     }
 
     fn report(&self, report: impl FnOnce(&mut Leadership, Boottime) + Send + 'static) {
-        let Election { namespace, name, .. } = &self.election;
-        self.agent.report(&format!("{namespace}/{name}"), move |lock, now| report(&mut lock.leadership, now));
+        self.agent.report(&self.election.lock(), move |lock, now| report(&mut lock.leadership, now));
     }
 
     fn unknown(&self, why: String) {
@@ -155,8 +161,7 @@ impl Follower {
             Ok(None) => self.is_gone(),
             // A followed hold keeps its deadline, so this reports only if there is none.
             Err(error) if self.followed.is_none() => {
-                let Election { namespace, name, .. } = &self.election;
-                match Problem::of_watch(&format!("watch dlock {namespace}/{name}"), &error) {
+                match Problem::of_watch(&format!("watch dlock {}", self.election.lock()), &error) {
                     Some(denied) => self.fail(denied.to_string()),
                     None => self.unknown(format!("the API server does not report the leader: {error}")),
                 }
@@ -167,8 +172,7 @@ impl Follower {
 
     fn is_gone(&mut self) {
         (self.followed, self.begun) = (None, None);
-        let Election { namespace, name, .. } = &self.election;
-        self.not_held(format!("there is no dlock {namespace}/{name}"));
+        self.not_held(format!("there is no dlock {}", self.election.lock()));
     }
 
     async fn observe(&mut self, lock: &DistributedLock, connection: &Connection) {
@@ -308,20 +312,18 @@ impl Follower {
             return;
         }
         let Ok(lock) = request(connection.locks.get(&self.election.name)).await else { return };
-        let Election { namespace, name, .. } = &self.election;
+        let election = self.election.lock();
         let released = timeout(RELEASE, send_release(&connection.client, &lock, token)).await;
         let (Ok(released), Some(followed)) = (released, &mut self.followed) else { return };
         match released {
             Ok(()) => {
-                console::report(format_args!("dlock {namespace}/{name}: token {token} is given back"));
+                console::report(format_args!("dlock {election}: token {token} is given back"));
                 followed.is_lost = true;
             }
             Err(error) => {
                 let is_first = followed.release_again.replace(now() + RELEASE_AGAIN).is_none();
                 if is_first {
-                    console::report(format_args!(
-                        "dlock {namespace}/{name}: token {token} is not given back: {error:#}"
-                    ));
+                    console::report(format_args!("dlock {election}: token {token} is not given back: {error:#}"));
                 }
             }
         }

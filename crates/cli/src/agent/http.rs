@@ -304,12 +304,8 @@ mod tests {
         let source = include_str!("http.rs");
         let routes = source.split("\n        .route(").skip(1).map(|rest| {
             let path = rest.split('"').nth(1).unwrap();
-            let method = if rest.split_once("get(").is_some_and(|(before, _)| !before.contains("post(")) {
-                "get"
-            } else {
-                "post"
-            };
-            (method, path)
+            let is_get = rest.split_once("get(").is_some_and(|(before, _)| !before.contains("post("));
+            (if is_get { "get" } else { "post" }, path)
         });
         let paths = described["paths"].as_object().unwrap();
         let methods = paths.iter().flat_map(|(path, methods)| {

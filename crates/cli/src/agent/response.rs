@@ -110,13 +110,8 @@ pub(super) fn no_lock() -> Reply {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    fn at(millis: u64) -> Boottime {
-        Boottime::new(Duration::from_millis(millis))
-    }
+    use crate::tests::at;
 
     #[test]
     fn a_leader_gets_what_is_left_at_this_moment() {

@@ -40,18 +40,8 @@ impl AgentState {
     pub(super) fn new(order: Order, is_election: bool, has_hooks: bool, patience: Duration) -> Self {
         let elected = order.args.lock.to_string();
         let locks = [(elected.clone(), Lock::new(order, true))].into();
-        let (instance, signalled) = (None, None);
-        Self {
-            elected,
-            is_election,
-            has_hooks,
-            patience,
-            instance,
-            locks,
-            is_stopping: false,
-            signalled,
-            is_changed: true,
-        }
+        let (instance, signalled, is_stopping, is_changed) = (None, None, false, true);
+        Self { elected, is_election, has_hooks, patience, instance, locks, is_stopping, signalled, is_changed }
     }
 
     /// The lock that every instance wants.

@@ -1,14 +1,13 @@
 //! Annotates one hold, as `redlock step-down`, `redlock break` and `redlock top` do.
 
+use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::cluster::objects::LockObject;
 use crate::cluster::{Cluster, Problem};
 use crate::hold::whoami;
 use crate::output::{Answer, Paint, Tone};
-use crate::show::list;
 use crate::show::status::LockArgs;
 
 /// Maximum number of attempts to write an annotation.
@@ -43,10 +42,9 @@ impl Answer for AnnotatedHold {
 }
 
 /// Reads the one held object of the target in the arguments.
-pub(super) async fn held(cluster: &Cluster, args: &LockArgs) -> Result<LockObject, Problem> {
-    let target = args.target(cluster)?;
-    let found = list::find(cluster, &target).await?;
-    only_hold(&target.to_string(), found.meant)
+pub(super) async fn held(args: &LockArgs) -> Result<(Cluster, LockObject), Problem> {
+    let (cluster, target, found) = args.find().await?;
+    Ok((cluster, only_hold(&target.to_string(), found.meant)?))
 }
 
 /// Returns the only held object. If several slots are held, the user must name one object. Pure.
@@ -71,15 +69,22 @@ fn argument(lock: &LockObject) -> String {
 /// Reads the user's name from the API server. The history of the lock contains it.
 ///
 /// The admission policy compares this name with the annotations that break a lock.
-pub(crate) async fn user(cluster: &Cluster) -> Result<String, Problem> {
+async fn user(cluster: &Cluster) -> Result<String, Problem> {
     let user = cluster.call("ask who you are", whoami(&cluster.client)).await?;
     user.username.ok_or_else(|| Problem::new("the API server did not report your user name", ""))
 }
 
-/// Annotates the observed hold. A later hold of the same object stays unchanged.
-pub(crate) async fn annotate(cluster: &Cluster, observed: &LockObject, annotations: &Value) -> Result<(), Problem> {
+/// Annotates the observed hold with the user and a reason. A later hold of the same object stays unchanged.
+pub(crate) async fn annotate(
+    cluster: &Cluster,
+    observed: &LockObject,
+    annotation: &str,
+    reason: &str,
+) -> Result<(), Problem> {
+    let user = user(cluster).await?;
+    let annotations = json!({annotation: format!("{user}: {reason}")});
     let (namespace, name) = (observed.namespace().unwrap_or_default(), observed.name_any());
-    let api = Api::<LockObject>::namespaced(cluster.client.clone(), &namespace);
+    let api = cluster.api::<LockObject>(Some(&namespace));
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let mut version = observed.resource_version();
     for _ in 0..ATTEMPTS {
@@ -93,11 +98,8 @@ pub(crate) async fn annotate(cluster: &Cluster, observed: &LockObject, annotatio
         }
         let now = cluster.call(&format!("read DistributedLock {namespace}/{name}"), api.get(&name)).await?;
         if !now.is_held() || now.status.fencing_token != observed.status.fencing_token || now.uid() != observed.uid() {
-            let next = format!("Look at it again: redlock status {}", observed.lock());
-            return Err(Problem::new(
-                format!("{:?} has left {}: nothing was changed", observed.who(), observed.lock()),
-                next,
-            ));
+            let what = format!("{:?} has left {}: nothing was changed", observed.who(), observed.lock());
+            return Err(Problem::new(what, format!("Look at it again: redlock status {}", observed.lock())));
         }
         version = now.resource_version();
     }

@@ -2,11 +2,9 @@
 
 use std::io::{self, IsTerminal as _};
 
-use serde_json::json;
-
-use super::annotation::{AnnotatedHold, annotate, held, user};
+use super::annotation::{AnnotatedHold, annotate, held};
+use crate::cluster::Problem;
 use crate::cluster::objects::LockObject;
-use crate::cluster::{Cluster, Problem};
 use crate::console;
 use crate::output::Printer;
 use crate::show::status::LockArgs;
@@ -36,31 +34,21 @@ pub async fn run(args: BreakArgs) -> anyhow::Result<()> {
     if args.reason.trim().is_empty() {
         return Err(Problem::new("--reason is empty", "Say why: the history of the lock shows it.").into());
     }
-    let cluster = Cluster::connect(&args.lock.cluster).await?;
-    let lock = held(&cluster, &args.lock).await?;
+    let (cluster, lock) = held(&args.lock).await?;
     if args.force && !args.yes {
         confirm(&lock)?;
     }
-    let user = user(&cluster).await?;
     let annotation = if args.force { BREAK_FORCE_ANNOTATION } else { BREAK_ANNOTATION };
-    annotate(&cluster, &lock, &json!({annotation: format!("{user}: {}", args.reason)})).await?;
-    let who = lock.who();
-    let (act, then) = if args.force {
-        (
-            "break-force",
-            format!("the key is deleted at once, and {who:?} can still work. Make sure that it has stopped."),
-        )
-    } else {
-        let ttl = lock.spec.ttl;
-        (
-            "break",
-            format!(
-                "{who:?} loses the lock: the hold runs out within {ttl}. Make sure that {who:?} has stopped by then."
-            ),
-        )
+    annotate(&cluster, &lock, annotation, &args.reason).await?;
+    let (who, ttl) = (lock.who(), lock.spec.ttl);
+    let then = match args.force {
+        true => format!("the key is deleted at once, and {who:?} can still work. Make sure that it has stopped."),
+        false => format!(
+            "{who:?} loses the lock: the hold runs out within {ttl}. Make sure that {who:?} has stopped by then."
+        ),
     };
-    Printer::new(args.lock.output).show(&AnnotatedHold { lock, act, then })?;
-    Ok(())
+    let act = if args.force { "break-force" } else { "break" };
+    Printer::new(args.lock.output).show(&AnnotatedHold { lock, act, then })
 }
 
 fn confirm(lock: &LockObject) -> Result<(), Problem> {

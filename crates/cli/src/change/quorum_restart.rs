@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cluster::installation::{self, Leader};
 use crate::cluster::objects::QuorumObject;
 use crate::cluster::{Cluster, Problem};
-use crate::output::format::span;
+use crate::output::format::{millis, span};
 use crate::output::{Answer, Paint, Printer, Tone};
 use crate::show::quorum::named;
 use plan::{Plan, Progress, plan, progress};
@@ -64,10 +64,6 @@ impl Observations {
         self.least = Some(self.least.map_or(self.voting, |least| least.min(self.voting)));
         self.tokens = quorum.status.token_floor;
     }
-}
-
-fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Answer for RestartResult {
@@ -169,7 +165,7 @@ async fn operator_works(cluster: &Cluster, quorum: &QuorumObject) -> Result<(), 
 ///
 /// A member without a vote is not ready, so the budget counts its pod as unavailable.
 async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Problem> {
-    let pods = Api::<Pod>::namespaced(cluster.client.clone(), namespace);
+    let pods = cluster.api::<Pod>(Some(namespace));
     // kube's own call loses the precondition, because it writes the options under another name than the API's.
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": plan.pod, "namespace": namespace},
@@ -195,7 +191,7 @@ async fn follow(
     plan: &Plan,
     observations: &mut Observations,
 ) -> anyhow::Result<()> {
-    let quorums = Api::<QuorumObject>::namespaced(cluster.client.clone(), &quorum.namespace().unwrap_or_default());
+    let quorums = cluster.api::<QuorumObject>(quorum.namespace().as_deref());
     let is_live = printer.is_terminal() && !printer.is_for_programs();
     let mut period = interval(PERIOD);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -232,13 +228,14 @@ async fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::fake::failure;
     use crate::cluster::objects::fake::{now, quorum};
     use crate::output::OutputArgs;
 
     #[tokio::test(start_paused = true)]
     async fn a_restart_whose_quorum_cannot_be_read_has_no_answer() {
         for code in [401, 403, 404] {
-            let cluster = Cluster::answering(move |_| (code, json!({"reason": "Failed", "code": code})));
+            let cluster = Cluster::answering(move |_| failure(code, "Failed"));
             let (quorum, printer) = (quorum(["Admitted"; 3]), Printer::new(OutputArgs::default()));
             let (plan, mut observations) = (plan(&quorum, "main-0", now()).unwrap(), Observations::default());
             let following = follow(&cluster, printer, &quorum, "main-0", &plan, &mut observations);
@@ -265,9 +262,8 @@ mod tests {
             observations: observations.clone(),
             tokens_before,
         };
-        let text = restarted(Some(7)).text(Paint::PLAIN, false);
         assert_eq!(
-            text,
+            restarted(Some(7)).text(Paint::PLAIN, false),
             "main-2: votes again after 14s\n  fence    12s\n  votes    3 of 3, at the least 2\n  tokens   floor 9, not below the floor before\n"
         );
         assert!(restarted(Some(10)).text(Paint::PLAIN, false).contains("below the floor before"));

@@ -4,15 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap_complete::engine::ArgValueCompleter;
+use kube::ResourceExt;
 use kube::runtime::wait::await_condition;
-use kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
 use crate::cluster::objects::LockObject;
 use crate::cluster::target::Target;
 use crate::cluster::{Cluster, ClusterArgs};
-use crate::hold::exit::OWN_ERROR;
-use crate::hold::{block_on, send_release};
+use crate::hold::{block_on, exit, send_release};
 use crate::{completion, console};
 use redlock_api::DistributedLock;
 
@@ -35,13 +34,7 @@ pub struct ReleaseArgs {
 
 /// Releases the hold, and waits until it has ended.
 pub fn run(args: &ReleaseArgs) -> ExitCode {
-    match block_on(release(args)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            console::report(format_args!("{error:#}"));
-            ExitCode::from(OWN_ERROR)
-        }
-    }
+    exit::of_result(block_on(release(args)))
 }
 
 async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
@@ -65,7 +58,7 @@ async fn end_hold(cluster: &Cluster, target: &Target, token: i64) -> anyhow::Res
     };
     sent?;
     let ended = |lock: Option<&LockObject>| lock.is_none_or(|lock| !has_hold(lock, target, token));
-    let locks: Api<LockObject> = Api::namespaced(cluster.client.clone(), &target.namespace);
+    let locks = cluster.api::<LockObject>(Some(&target.namespace));
     timeout(RELEASE, await_condition(locks, &name, ended)).await.with_context(|| {
         format!("dlock {}/{name} is not released yet: with a minHold the operator waits for its end", target.namespace)
     })??;
@@ -85,6 +78,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::fake::failure;
     use crate::cluster::objects::fake;
 
     #[test]
@@ -139,7 +133,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_release_that_is_not_accepted_ends_in_an_error() {
         let cluster = Cluster::answering(|request| match *request.method() {
-            Method::PATCH => (503, json!({"reason": "ServiceUnavailable", "code": 503})),
+            Method::PATCH => failure(503, "ServiceUnavailable"),
             _ => page(&[hold()], ""),
         });
         let ended = timeout(3 * RELEASE, end_hold(&cluster, &target(), 7)).await.expect("an end");

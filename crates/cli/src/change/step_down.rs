@@ -1,9 +1,6 @@
 //! `redlock step-down`: requests that a holder passes its lock on.
 
-use serde_json::json;
-
-use super::annotation::{AnnotatedHold, annotate, held, user};
-use crate::cluster::Cluster;
+use super::annotation::{AnnotatedHold, annotate, held};
 use crate::output::Printer;
 use crate::show::status::LockArgs;
 use redlock_api::STEP_DOWN_ANNOTATION;
@@ -23,11 +20,8 @@ pub struct StepDownArgs {
 /// # Errors
 /// If the lock is not held, or the API server refuses.
 pub async fn run(args: StepDownArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(&args.lock.cluster).await?;
-    let lock = held(&cluster, &args.lock).await?;
-    let asked = format!("{}: {}", user(&cluster).await?, args.reason);
-    annotate(&cluster, &lock, &json!({STEP_DOWN_ANNOTATION: asked})).await?;
+    let (cluster, lock) = held(&args.lock).await?;
+    annotate(&cluster, &lock, STEP_DOWN_ANNOTATION, &args.reason).await?;
     let then = format!("the hold of {:?} is no longer renewed, and runs out within {}.", lock.who(), lock.spec.ttl);
-    Printer::new(args.lock.output).show(&AnnotatedHold { lock, act: "step-down", then })?;
-    Ok(())
+    Printer::new(args.lock.output).show(&AnnotatedHold { lock, act: "step-down", then })
 }

@@ -208,8 +208,7 @@ mod tests {
         let error = certificates(&file).unwrap_err().to_string();
         std::fs::remove_file(&file).unwrap();
         assert!(error.contains("has no certificate in PEM"), "{error}");
-        assert!(
-            certificates(Path::new("/does/not/exist")).unwrap_err().to_string().contains("--certificate-authority")
-        );
+        let error = certificates(Path::new("/does/not/exist")).unwrap_err().to_string();
+        assert!(error.contains("--certificate-authority"), "{error}");
     }
 }

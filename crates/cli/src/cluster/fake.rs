@@ -2,7 +2,7 @@
 
 use axum::http::{Request, Response};
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -28,4 +28,14 @@ impl Cluster {
 /// Whether a request is for a watch.
 pub(crate) fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| query.contains("watch=true"))
+}
+
+/// The answer with a list of these objects.
+pub(crate) fn list(items: &[Value]) -> (u16, Value) {
+    (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
+}
+
+/// The answer to a failed request.
+pub(crate) fn failure(code: u16, reason: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
 }

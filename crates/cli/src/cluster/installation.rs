@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 
 use crate::cluster::objects::QuorumObject;
 use crate::cluster::{Cluster, Problem};
@@ -75,7 +74,7 @@ pub async fn operator_namespaces(cluster: &Cluster) -> Result<BTreeSet<String>, 
 /// If the API server does not answer.
 pub async fn leader(cluster: &Cluster, installation: &str) -> Result<Leader, Problem> {
     let Some((namespace, name)) = installation.split_once('/') else { return Ok(Leader::Absent) };
-    let leases = Api::<Lease>::namespaced(cluster.client.clone(), namespace);
+    let leases = cluster.api::<Lease>(Some(namespace));
     match cluster.call(&format!("read Lease {installation}"), leases.get(name)).await {
         Ok(lease) => Ok(Leader::of(&lease, cluster.now())),
         Err(problem) if problem.is_forbidden() => Ok(Leader::Hidden),

@@ -204,17 +204,11 @@ mod tests {
         }))
         .unwrap();
         let of = |context: Option<&str>, cluster: Option<&str>| {
-            let options = KubeConfigOptions {
-                context: context.map(str::to_owned),
-                cluster: cluster.map(str::to_owned),
-                user: None,
-            };
-            of_kubeconfig(&kubeconfig, &options)
+            let (context, cluster) = (context.map(str::to_owned), cluster.map(str::to_owned));
+            of_kubeconfig(&kubeconfig, &KubeConfigOptions { context, cluster, user: None })
         };
         assert_eq!((of(None, None), of(Some("none"), None)), (None, None));
-        assert_eq!(
-            (of(Some("far"), None), of(None, Some("two"))),
-            (Some("http://proxy:1".into()), Some("http://proxy:1".into()))
-        );
+        let proxy = Some("http://proxy:1".to_owned());
+        assert_eq!((of(Some("far"), None), of(None, Some("two"))), (proxy.clone(), proxy));
     }
 }

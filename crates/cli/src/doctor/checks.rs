@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cluster::Problem;
 use crate::cluster::installation::Leader;
 use crate::cluster::objects::LockObject;
-use crate::output::format::{and, between, count, span};
+use crate::output::format::{and, between, capitalized, count, span};
 use crate::show::version::{images, tag};
 use crate::show::{advice, lock_row};
 use redlock_api::{GROUP, MilliTime};
@@ -21,7 +21,7 @@ const CLOCK_TOLERANCE: i64 = 2_000;
 /// Maximum time of a deletion without an obstacle, in milliseconds.
 const LONGEST_DELETION: i64 = 300_000;
 /// Maximum number of names in a finding.
-const NAMED: usize = 5;
+pub(super) const NAMED: usize = 5;
 
 /// The state of a part of the installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,11 @@ pub struct Finding {
     pub mend: Option<String>,
 }
 
+/// A finding about a part without a fault.
+fn fine(about: &str, text: impl Into<String>) -> Finding {
+    finding(about, State::Fine, text, None)
+}
+
 pub(super) fn finding(about: &str, state: State, text: impl Into<String>, mend: Option<&str>) -> Finding {
     Finding { about: about.into(), state, text: text.into(), mend: mend.map(Into::into) }
 }
@@ -57,13 +62,8 @@ pub(super) fn finding(about: &str, state: State, text: impl Into<String>, mend: 
 pub fn problem(about: &str, problem: Problem) -> Finding {
     let state = if problem.is_forbidden() { State::Unknown } else { State::Broken };
     let mend = Some(problem.next).filter(|next| !next.is_empty());
-    Finding { about: about.into(), state, text: sentence(&problem.what), mend }
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str().trim_end_matches('.'))
+    let text = format!("{}.", capitalized(problem.what.trim_end_matches('.')));
+    Finding { about: about.into(), state, text, mend }
 }
 
 /// The version of Kubernetes.
@@ -75,7 +75,7 @@ pub fn server(address: &str, major: &str, minor: &str) -> Finding {
             let mend = "Use Kubernetes 1.30 or newer: admission policies are missing here.";
             finding("API server", State::Broken, text, Some(mend))
         }
-        _ => finding("API server", State::Fine, text, None),
+        _ => fine("API server", text),
     }
 }
 
@@ -88,7 +88,7 @@ pub fn clock(wall: i64, server: Option<(i64, i64)>) -> Finding {
     };
     let off = if wall < least { wall - least } else { (wall - most).max(0) };
     if off.abs() < CLOCK_TOLERANCE {
-        return finding("clock", State::Fine, "This machine's clock agrees with the API server's.", None);
+        return fine("clock", "This machine's clock agrees with the API server's.");
     }
     let direction = if off > 0 { "ahead of" } else { "behind" };
     let text = format!("This machine's clock is {} {direction} the API server's.", span(off.abs()));
@@ -104,18 +104,10 @@ pub fn not_installed(name: &str) -> Finding {
 
 /// Checks that the API server serves the kinds. Used if the user cannot read the definitions.
 pub fn served(names: &[String]) -> Finding {
-    let missing: Vec<_> = ["distributedlocks", "redisquorums"]
-        .into_iter()
-        .filter(|kind| !names.iter().any(|name| name == kind))
-        .collect();
-    match missing.first() {
+    let is_missing = |kind: &&str| !names.iter().any(|name| name == kind);
+    match ["distributedlocks", "redisquorums"].into_iter().find(is_missing) {
         Some(kind) => not_installed(kind),
-        None => finding(
-            "kinds",
-            State::Fine,
-            format!("The kinds of {GROUP} are served. You cannot read their definitions."),
-            None,
-        ),
+        None => fine("kinds", format!("The kinds of {GROUP} are served. You cannot read their definitions.")),
     }
 }
 
@@ -133,7 +125,7 @@ pub fn definition(name: &str, ours: &CustomResourceDefinition, theirs: &CustomRe
         let text = format!("{name} is newer than this command: it has {}, too.", and(&more));
         return finding("kinds", State::Warning, text, Some("Upgrade this command to the version of the operator."));
     }
-    finding("kinds", State::Fine, format!("{name} has the fields of this version."), None)
+    fine("kinds", format!("{name} has the fields of this version."))
 }
 
 /// The paths of all fields in the first version.
@@ -200,16 +192,10 @@ pub const RIGHTS: &[Right] = &[
 
 /// Lists the rights of this user, and the roles that grant the missing rights.
 pub fn rights(answers: &[(&'static Right, bool)], namespace: &str) -> Vec<Finding> {
-    let allowed: Vec<_> =
-        answers.iter().filter(|(_, allowed)| *allowed).map(|(right, _)| right.commands.to_owned()).collect();
+    let allowed: Vec<_> = answers.iter().filter(|(_, allowed)| *allowed).map(|(right, _)| right.commands).collect();
     let mut found = Vec::new();
     if !allowed.is_empty() {
-        found.push(finding(
-            "rights",
-            State::Fine,
-            format!("In namespace {namespace} you can use: {}.", allowed.join("; ")),
-            None,
-        ));
+        found.push(fine("rights", format!("In namespace {namespace} you can use: {}.", allowed.join("; "))));
     }
     for (right, _) in answers.iter().filter(|(_, allowed)| !*allowed) {
         let state = if right.is_needed { State::Broken } else { State::Unknown };
@@ -233,15 +219,8 @@ pub fn no_operator(quorums: usize, can_read_all: bool) -> Finding {
         let mend = "Create a RedisQuorum, or set defaultQuorum in the chart's values.";
         return finding("operator", State::Warning, "There is no RedisQuorum.", Some(mend));
     }
-    let text = "No operator serves any RedisQuorum.";
-    finding(
-        "operator",
-        State::Broken,
-        text,
-        Some(
-            "Install the chart redlock-operator, with the quorums' spec.installation as its value installation, and see that its pods run.",
-        ),
-    )
+    let mend = "Install the chart redlock-operator, with the quorums' spec.installation as its value installation, and see that its pods run.";
+    finding("operator", State::Broken, "No operator serves any RedisQuorum.", Some(mend))
 }
 
 /// Whether an operator has a leader.
@@ -264,11 +243,8 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
     };
     let ready = pods.iter().filter(is_ready).count();
     let images = images(pods);
-    let text = format!(
-        "{ready} of {} of the operator in namespace {namespace} are ready, of {}.",
-        count(pods.len(), "replica"),
-        and(&images)
-    );
+    let (replicas, named) = (count(pods.len(), "replica"), and(&images));
+    let text = format!("{ready} of {replicas} of the operator in namespace {namespace} are ready, of {named}.");
     if ready < pods.len() || pods.is_empty() {
         let mend = format!("See why: kubectl -n {namespace} describe pods -l app.kubernetes.io/name=redlock-operator");
         return finding("operator", if ready == 0 { State::Broken } else { State::Warning }, text, Some(&mend));
@@ -278,7 +254,7 @@ pub fn operator_pods(namespace: &str, pods: &[Pod], version: &str) -> Finding {
         let mend = format!("This command is {version}. Use the same version for both.");
         return finding("operator", State::Warning, text, Some(&mend));
     }
-    finding("operator", State::Fine, text, None)
+    fine("operator", text)
 }
 
 /// Checks the locks. The finding names those in trouble.
@@ -322,7 +298,7 @@ pub fn locks(locks: &[LockObject], now: MilliTime) -> Finding {
         let text = format!("{text} In trouble: {}.", names(troubled.clone()));
         return finding("locks", State::Warning, text, Some(mend.trim()));
     }
-    finding("locks", State::Fine, text, None)
+    fine("locks", text)
 }
 
 #[cfg(test)]

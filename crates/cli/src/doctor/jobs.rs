@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
-use super::checks::{Finding, State};
+use super::checks::{Finding, NAMED, State, finding};
 use crate::cluster::objects::LockObject;
 use crate::output::format::{and, between, count};
 use redlock_api::MilliTime;
@@ -11,8 +11,6 @@ use redlock_api::jobs::{is_finished, is_suspended, requested_lock};
 
 /// The longest time in which an operator creates the claim of a Job, in milliseconds.
 const LONGEST_CLAIM_DELAY: i64 = 30_000;
-/// Maximum number of names in a finding.
-const NAMED: usize = 5;
 
 /// Checks the Jobs that request a lock. `None`: no unfinished Job requests one.
 pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option<Finding> {
@@ -29,8 +27,8 @@ pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option
         created.is_some_and(|created| between(created, now) > LONGEST_CLAIM_DELAY)
     };
     let unclaimed: Vec<_> = requesting.iter().filter(|job| is_old(job) && !has_claim(job)).copied().collect();
-    let (about, text) = ("Jobs".to_owned(), format!("{} with a lock.", count(requesting.len(), "Job")));
-    let Some(first) = unclaimed.first() else { return Some(Finding { about, state: State::Fine, text, mend: None }) };
+    let text = format!("{} with a lock.", count(requesting.len(), "Job"));
+    let Some(first) = unclaimed.first() else { return Some(finding("Jobs", State::Fine, text, None)) };
     let full_name = |job: &&Job| format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
     let names: Vec<_> = unclaimed.iter().take(NAMED).map(full_name).collect();
     let cause = match is_suspended(first) {
@@ -43,7 +41,7 @@ pub(super) fn jobs(jobs: &[Job], locks: &[LockObject], now: MilliTime) -> Option
         first.name_any()
     );
     let text = format!("{text} No operator has made a claim for {} of them: {}.", unclaimed.len(), and(&names));
-    Some(Finding { about, state: State::Warning, text, mend: Some(mend) })
+    Some(finding("Jobs", State::Warning, text, Some(&mend)))
 }
 
 #[cfg(test)]

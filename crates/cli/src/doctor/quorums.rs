@@ -80,10 +80,8 @@ fn one_quorum(quorum: &QuorumObject, now: MilliTime) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::cluster::objects::fake::{now, quorum};
+    use crate::cluster::objects::fake::{condition, now, quorum};
 
     #[test]
     fn a_quorum_without_grants_is_broken_and_without_reserve_warns() {
@@ -99,9 +97,7 @@ mod tests {
     fn an_object_that_is_refused_is_named_with_its_cause() {
         let mut refused = quorum(["Pending"; 3]);
         let message = "StatefulSet main-0 was refused by the API server: no StatefulSets here";
-        let ready = json!([{"type": "Ready", "status": "False", "reason": "InvalidSpec", "message": message,
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-        refused.status.conditions = serde_json::from_value(ready).unwrap();
+        refused.status.conditions = vec![condition("Ready", "False", "InvalidSpec", message)];
         refused.status.token_floor = Some(1);
         let found = quorums(&[refused], now());
         assert!(found[0].text.contains("no StatefulSets here"), "{}", found[0].text);
@@ -111,9 +107,7 @@ mod tests {
     fn an_update_that_cannot_continue_warns_with_its_cause() {
         let mut updating = quorum(["Admitted"; 3]);
         let message = "the pod of main-1 is not replaced, because the API server refuses its deletion: no";
-        let progressing = json!({"type": "Progressing", "status": "True", "reason": "Updating", "message": message,
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        updating.status.conditions.push(serde_json::from_value(progressing).unwrap());
+        updating.status.conditions.push(condition("Progressing", "True", "Updating", message));
         let found = quorums(&[updating], now());
         assert_eq!((found[0].state, found[1].state), (State::Fine, State::Warning));
         assert_eq!(found[1].text, format!("RedisQuorum redlock-system/main is being changed (Updating): {message}."));
@@ -136,22 +130,20 @@ mod tests {
     #[test]
     fn a_start_is_one_warning_and_a_fault_during_it_is_none() {
         let found = quorums(&[quorum(["Fenced"; 3])], now());
-        assert_eq!((found.len(), found[0].state), (1, State::Warning));
-        assert_eq!(
-            found[0].text,
-            "RedisQuorum redlock-system/main is starting. It grants locks from 12:00:12 UTC (in 12s)."
-        );
-        let mut faulty = quorum(["Fenced", "Fenced", "Pending"]);
-        faulty.status.members[2].message = Some("container redis is waiting (ErrImagePull)".into());
-        let found = quorums(&[faulty], now());
-        assert_eq!(found[0].state, State::Broken);
-        assert!(found.iter().any(|one| one.text.contains("ErrImagePull")), "{found:#?}");
-        let mut unfit = quorum(["Fenced"; 3]);
-        unfit.status.members[2].message = Some("it can evict keys: set its maxmemory-policy to noeviction".into());
-        let found = quorums(&[unfit], now());
-        assert_eq!(found[0].state, State::Broken, "no time helps against it");
-        let cause = "Member main-2 is Fenced (Restarted): it can evict keys: set its maxmemory-policy to noeviction.";
-        assert!(found.iter().any(|one| one.text == cause), "{found:#?}");
+        let text = "RedisQuorum redlock-system/main is starting. It grants locks from 12:00:12 UTC (in 12s).";
+        assert_eq!((found.len(), found[0].state, found[0].text.as_str()), (1, State::Warning, text));
+        // No time helps against the second fault.
+        for (state, described, fault) in [
+            ("Pending", "Pending", "container redis is waiting (ErrImagePull)"),
+            ("Fenced", "Fenced (Restarted)", "it can evict keys: set its maxmemory-policy to noeviction"),
+        ] {
+            let mut faulty = quorum(["Fenced", "Fenced", state]);
+            faulty.status.members[2].message = Some(fault.into());
+            let found = quorums(&[faulty], now());
+            assert_eq!(found[0].state, State::Broken, "{fault}");
+            let cause = format!("Member main-2 is {described}: {fault}.");
+            assert!(found.iter().any(|one| one.text == cause), "{found:#?}");
+        }
         let mut restarted = quorum(["Fenced"; 3]);
         restarted.status.token_floor = Some(1);
         assert_eq!(quorums(&[restarted], now())[0].state, State::Broken, "it granted locks before");

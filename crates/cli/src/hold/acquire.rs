@@ -27,12 +27,10 @@ pub struct AcquireArgs {
 
 /// Takes the lock and prints its token.
 pub fn run(args: &AcquireArgs) -> ExitCode {
-    let outcome = block_on(acquire(args)).unwrap_or_else(|error| Some(Outcome::Failed(error)));
-    outcome
-        .map_or(ExitCode::SUCCESS, |outcome| outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code))
+    block_on(acquire(args)).unwrap_or_else(Outcome::Failed).report(&args.lock.lock, args.not_acquired_exit_code)
 }
 
-async fn acquire(args: &AcquireArgs) -> anyhow::Result<Option<Outcome>> {
+async fn acquire(args: &AcquireArgs) -> anyhow::Result<Outcome> {
     if args.lock.direct.direct {
         bail!("nothing renews a lock of --direct after this command has ended: use `redlock run` or `redlock hold`");
     }
@@ -47,11 +45,11 @@ async fn acquire(args: &AcquireArgs) -> anyhow::Result<Option<Outcome>> {
     };
     let taken = match take_detached(&bounded, &mut signals).await {
         Ok(taken) => taken,
-        Err(not_held) => return Ok(Some(not_held.into())),
+        Err(not_held) => return Ok(not_held.into()),
     };
     if let Some(signal) = signals.pending_end() {
         taken.release().await?;
-        return Ok(Some(Outcome::Signal(signal)));
+        return Ok(Outcome::Signal(signal));
     }
     let (token, claim, lock) = (taken.token, taken.claim.clone(), &args.lock.lock);
     if let Err(error) = console::print(token) {
@@ -62,5 +60,5 @@ async fn acquire(args: &AcquireArgs) -> anyhow::Result<Option<Outcome>> {
     console::report(format_args!(
         "lock {lock} is held (dlock/{claim}). Release it: redlock release {lock} --fencing-token {token}"
     ));
-    Ok(None)
+    Ok(Outcome::Done)
 }

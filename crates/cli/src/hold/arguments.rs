@@ -230,19 +230,11 @@ impl DirectArgs {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Cli {
-        #[command(flatten)]
-        lock: LockArgs,
-    }
 
     /// Parses a command line.
     pub(in crate::hold) fn parsed(args: &[&str]) -> LockArgs {
-        Cli::try_parse_from(["test"].iter().chain(args)).unwrap().lock
+        crate::tests::parsed(args).unwrap()
     }
 
     #[test]
@@ -269,7 +261,7 @@ pub(super) mod tests {
         assert_eq!(parsed(&["--lock", "a/b", "--try"]).wait(), Wait::Never);
         assert_eq!(parsed(&["--lock", "a/b", "--wait", "2s"]).wait(), Wait::For(Duration::from_secs(2)));
         assert_eq!(parsed(&["--lock", "a/b"]).wait(), Wait::Forever);
-        assert!(Cli::try_parse_from(["test", "--lock", "a/b", "--try", "--wait", "2s"]).is_err());
+        assert!(crate::tests::parsed::<LockArgs>(&["--lock", "a/b", "--try", "--wait", "2s"]).is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use follow::Follower;
 pub(crate) use follow::Watched;
 use futures::future::BoxFuture;
-use grant::{ClaimRequest, GrantedClaim, grant};
+use grant::{GrantedClaim, grant};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use object::Purpose;
@@ -58,21 +58,15 @@ pub(super) async fn take(
     signals: &mut Signals,
     progress: &mut Progress,
 ) -> Result<HeldLock, NotHeld> {
-    let request_for_claim = ClaimRequest { args, purpose: Purpose::Attended, needs_clock: members.is_none() };
     let GrantedClaim { client, claim, holding, watched, server_time, heartbeat } =
-        grant(request_for_claim, signals, progress).await?;
+        grant(args, Purpose::Attended, members.is_none(), signals, progress).await?;
     let release = Release { client, claim, token: holding.token };
     let first = async {
         let mut trust = ValiditySource::new(members, server_time, args.skew.get(), &holding).await?;
         let until = trust.first(&holding, args.ttl.get()).await?;
-        Ok((trust, until))
+        Ok::<_, NotHeld>((trust, until))
     };
-    let first = tokio::select! {
-        biased;
-        signal = signals.ending() => Err(NotHeld::Signal(signal)),
-        first = first => first.map_err(NotHeld::Failed),
-    };
-    let (trust, until) = match first {
+    let (trust, until) = match signals.unless_ending(first).await {
         Ok(first) => first,
         Err(not_held) => {
             // The caller gets the first error. If this release fails, the lock becomes free after the end of the heartbeat.
@@ -178,9 +172,8 @@ impl Detached {
 ///
 /// Before the release only `--max-hold` ends the hold.
 pub(crate) async fn take_detached(args: &LockArgs, signals: &mut Signals) -> Result<Detached, NotHeld> {
-    let request_for_claim = ClaimRequest { args, purpose: Purpose::Detached, needs_clock: false };
     let GrantedClaim { client, claim, holding, watched, .. } =
-        grant(request_for_claim, signals, &mut Progress::new(&args.lock)).await?;
+        grant(args, Purpose::Detached, false, signals, &mut Progress::new(&args.lock)).await?;
     let (name, token) = (claim.name_any(), holding.token);
     Ok(Detached { claim: name, token, release: Release { client, claim, token }, watched })
 }

@@ -1,12 +1,13 @@
 //! The exit codes of the commands that hold a lock, which are part of their interface.
 
+use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
 use crate::console;
-use crate::hold::{End, NotHeld};
+use crate::hold::{End, LockName, NotHeld};
 
 /// Another holder has the lock.
 pub(crate) const NOT_ACQUIRED: u8 = 122;
@@ -29,9 +30,11 @@ pub(crate) enum CommandStatus {
     Signal(i32),
 }
 
-/// How `redlock run` ended.
+/// How `redlock run`, `hold` or `acquire` ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
+    /// `redlock hold` or `acquire` succeeded.
+    Done,
     /// The command ended, and `redlock run` did not end it.
     Command(CommandStatus),
     /// Another holder has the lock.
@@ -70,8 +73,8 @@ impl Outcome {
     }
 
     /// Writes one line about the outcome, except for a command's own end or a signal.
-    pub(crate) fn report(self, lock: &str, not_acquired: u8) -> ExitCode {
-        let (code, line) = self.code_and_line(lock, not_acquired);
+    pub(crate) fn report(self, lock: &LockName, not_acquired: u8) -> ExitCode {
+        let (code, line) = self.code_and_line(&lock.to_string(), not_acquired);
         if let Some(line) = line {
             console::report(line);
         }
@@ -80,6 +83,7 @@ impl Outcome {
 
     fn code_and_line(self, lock: &str, not_acquired: u8) -> (u8, Option<String>) {
         match self {
+            Self::Done => (0, None),
             Self::Command(status) => (of_command(status), None),
             Self::Signal(signal) => (of_command(CommandStatus::Signal(signal)), None),
             Self::NotAcquired(why) => (not_acquired, Some(why)),
@@ -94,6 +98,17 @@ impl Outcome {
             Self::Failed(error) => (OWN_ERROR, Some(format!("{error:#}"))),
         }
     }
+}
+
+/// Reports an error of `redlock` itself.
+pub(crate) fn failed(why: impl Display) -> ExitCode {
+    console::report(why);
+    ExitCode::from(OWN_ERROR)
+}
+
+/// Reports the error of a command, if there is one.
+pub(crate) fn of_result(result: anyhow::Result<()>) -> ExitCode {
+    result.map_or_else(|error| failed(format_args!("{error:#}")), |()| ExitCode::SUCCESS)
 }
 
 /// The exit code of env(1) for a failed exec.

@@ -28,6 +28,15 @@ pub(crate) struct Validity {
     pub(crate) end: Option<End>,
 }
 
+impl Validity {
+    /// Moves the end to a later time. Returns whether this time is later.
+    pub(crate) fn extend(&mut self, until: Boottime) -> bool {
+        let is_later = until > self.until;
+        self.until = self.until.max(until);
+        is_later
+    }
+}
+
 /// Why a hold ended without a release by its holder.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 pub(crate) enum End {

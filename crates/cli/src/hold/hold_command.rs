@@ -20,18 +20,16 @@ pub struct HoldArgs {
 
 /// Takes the lock, prints its token, and releases it after a signal.
 pub fn run(args: &HoldArgs) -> ExitCode {
-    let outcome = block_on(hold(args)).unwrap_or_else(|error| Some(Outcome::Failed(error)));
-    outcome
-        .map_or(ExitCode::SUCCESS, |outcome| outcome.report(&args.lock.lock.to_string(), args.not_acquired_exit_code))
+    block_on(hold(args)).unwrap_or_else(Outcome::Failed).report(&args.lock.lock, args.not_acquired_exit_code)
 }
 
-/// Holds the lock until a signal. Returns `None` if the lock is then released.
-async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
+/// Holds the lock until a signal, and releases it.
+async fn hold(args: &HoldArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::new()?;
     let args = &HoldArgs { lock: args.lock.resolved().await?, ..args.clone() };
     let mut held = match take(&args.lock, &mut signals).await {
         Ok(held) => held,
-        Err(not_held) => return Ok(Some(not_held.into())),
+        Err(not_held) => return Ok(not_held.into()),
     };
     if let Err(error) = console::print(held.token) {
         // Without its token, a reader cannot use the lock.
@@ -58,8 +56,8 @@ async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
     };
     let released = held.release().await;
     match ended {
-        Some(end) => Ok(Some(Outcome::Ended { end, has_command: false })),
-        None => released.map(|()| None),
+        Some(end) => Ok(Outcome::Ended { end, has_command: false }),
+        None => released.map(|()| Outcome::Done),
     }
 }
 

@@ -47,10 +47,10 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::at;
 
     #[test]
     fn the_answer_has_the_promised_names() {
-        let at = |millis| Boottime::new(Duration::from_millis(millis));
         assert_eq!(
             LockResponse::new("shop/reindex".into(), "me".into(), 7).at(at(9_500), at(1_000)).line(),
             "{\"lock\":\"shop/reindex\",\"holder\":\"me\",\"fencingToken\":7,\"validForMs\":8500,\"deadlineBoottimeMs\":9500}\n"

@@ -64,3 +64,17 @@ impl Drop for Progress {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+
+    /// A progress, and its reasons.
+    pub(in crate::hold) fn recorded(lock: &LockName) -> (Progress, UnboundedReceiver<(String, bool)>) {
+        let (sender, reasons) = unbounded_channel();
+        let listener = move |why: &str, is_certain| drop(sender.send((why.to_owned(), is_certain)));
+        (Progress::reported(lock, listener), reasons)
+    }
+}

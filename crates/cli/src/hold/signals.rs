@@ -4,6 +4,8 @@ use std::io;
 
 use tokio::sync::mpsc;
 
+use super::held_lock::NotHeld;
+
 /// The received signals, by their numbers.
 #[derive(Debug)]
 pub(crate) struct Signals(mpsc::Receiver<i32>);
@@ -47,6 +49,18 @@ impl Signals {
             if system::is_ending(signal) {
                 return signal;
             }
+        }
+    }
+
+    /// Waits for a step on the way to a lock, or for a signal that ends this program.
+    pub(crate) async fn unless_ending<T>(
+        &mut self,
+        step: impl Future<Output = Result<T, NotHeld>>,
+    ) -> Result<T, NotHeld> {
+        tokio::select! {
+            biased;
+            signal = self.ending() => Err(NotHeld::Signal(signal)),
+            result = step => result,
         }
     }
 }

@@ -1,6 +1,14 @@
 //! Times and durations in texts for users.
 
+use std::time::Duration;
+
 use redlock_api::MilliTime;
+
+/// A duration in milliseconds.
+#[must_use]
+pub fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
 
 /// The milliseconds from one time to another. The result is negative if `to` is before `from`.
 #[must_use]
@@ -47,6 +55,14 @@ pub fn date(time: MilliTime) -> String {
 #[must_use]
 pub fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// The text with a capital first letter.
+#[must_use]
+pub fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    first + letters.as_str()
 }
 
 /// `a, b and c`.

@@ -35,15 +35,10 @@ h1{font-size:1.4em}h2{font-size:1.1em;margin:1.6em 0 .4em}
 /// The page. `version` is the version of this command.
 pub(super) fn page(picture: &Picture<'_>, place: &str, version: &str) -> String {
     let mut html = String::from(HEAD);
-    html += &format!(
-        "<h1>Locks in {}</h1>\n<p class=\"dim\">{} held, {} waiting, {} in trouble. As of {}. redlock {}.</p>\n",
-        escape(place),
-        picture.held(),
-        picture.waiting(),
-        picture.troubled(),
-        date(picture.now),
-        escape(version),
-    );
+    let (place, version) = (escape(place), escape(version));
+    let (counts, now) = (picture.counts(), date(picture.now));
+    html += &format!("<h1>Locks in {place}</h1>\n");
+    html += &format!("<p class=\"dim\">{counts}. As of {now}. redlock {version}.</p>\n");
     html += &troubles(picture);
     html += "<h2>Quorums</h2>\n";
     html.extend(picture.quorums.iter().map(|quorum| one_quorum(quorum, picture)));
@@ -88,15 +83,11 @@ fn one_quorum(quorum: &QuorumObject, picture: &Picture<'_>) -> String {
         let (mark, text) = member_state(quorum, member, picture.now);
         format!("<span class=\"member\">{} {mark} {}</span>", escape(&member.name), escape(&text))
     });
+    let members: String = members.collect();
     let absent =
         absent_members(quorum, picture.now).map(|line| format!("<br><span class=\"dim\">{}</span>", escape(&line)));
-    format!(
-        "<div class=\"key\"><b>{}</b> {}<br>{}{}</div>\n",
-        escape(&quorum.full_name()),
-        votes(quorum),
-        members.collect::<String>(),
-        absent.collect::<String>()
-    )
+    let (name, votes, absent) = (escape(&quorum.full_name()), votes(quorum), absent.collect::<String>());
+    format!("<div class=\"key\"><b>{name}</b> {votes}<br>{members}{absent}</div>\n")
 }
 
 fn one_key(key: &KeyState<'_>, picture: &Picture<'_>) -> String {
@@ -117,14 +108,8 @@ fn one_key(key: &KeyState<'_>, picture: &Picture<'_>) -> String {
     }
     let waiter = |(index, lock): (usize, &&LockObject)| {
         let wait = lock.created().map(|created| span(between(created, picture.now))).unwrap_or_default();
-        format!(
-            "{}. {} (dlock/{}, {}, priority {}, {wait})",
-            index + 1,
-            lock.who(),
-            lock.name_any(),
-            state(lock),
-            lock.spec.priority
-        )
+        let (place, who, name) = (index + 1, lock.who(), lock.name_any());
+        format!("{place}. {who} (dlock/{name}, {}, priority {}, {wait})", state(lock), lock.spec.priority)
     };
     let queue: Vec<_> = key.queue.iter().enumerate().map(waiter).collect();
     if !queue.is_empty() {
@@ -159,12 +144,8 @@ fn lane(hold: &Hold, length: i64) -> String {
     let end = hold.reason.as_deref().unwrap_or("held");
     let title = escape(&format!("{} {} ({end})", hold.identity, span(hold.to - hold.from)));
     let place = |part: i128| format!("{}.{:02}%", part / 100, part % 100);
-    format!(
-        "<div class=\"{class}\" title=\"{title}\" style=\"left:{};width:{}\">{}</div>",
-        place(from),
-        place(width),
-        escape(&hold.identity)
-    )
+    let (left, width, identity) = (place(from), place(width), escape(&hold.identity));
+    format!("<div class=\"{class}\" title=\"{title}\" style=\"left:{left};width:{width}\">{identity}</div>")
 }
 
 const fn class(tone: Tone) -> &'static str {

@@ -28,8 +28,7 @@ pub struct ExecArgs {
 /// Becomes the command, or reports why it cannot.
 pub fn run(args: ExecArgs) -> ExitCode {
     if let Err(error) = prepare(&args) {
-        console::report(format_args!("the command was not started: {error}"));
-        return ExitCode::from(exit::OWN_ERROR);
+        return exit::failed(format_args!("the command was not started: {error}"));
     }
     let Some((program, arguments)) = args.command.split_first() else { return ExitCode::from(exit::OWN_ERROR) };
     // `exec` returns only after a failure.

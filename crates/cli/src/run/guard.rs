@@ -60,10 +60,7 @@ pub struct GuardArgs {
 
 /// Guards a command until all its processes ended.
 pub fn run(args: &GuardArgs) -> ExitCode {
-    let failed = |error: &io::Error| {
-        console::report(format_args!("the guard has failed: {error}"));
-        ExitCode::from(exit::OWN_ERROR)
-    };
+    let failed = |error: &io::Error| exit::failed(format_args!("the guard has failed: {error}"));
     // The handlers stay when the runtime ends, and replace the default action. In the command an exec restores that.
     let handlers = block_on(async { Ok(Signals::new()?) }).map_err(io::Error::other);
     match handlers.and_then(|_| Guard::new(args)) {

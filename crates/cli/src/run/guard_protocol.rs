@@ -63,13 +63,11 @@ pub(super) fn line(message: &impl Serialize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::tests::at;
 
     #[test]
     fn a_message_is_one_line_that_the_other_side_reads() {
-        let at = |millis| Boottime::new(Duration::from_millis(millis));
         let command = GuardCommand::Until { ask: at(1), kill: at(70_000) };
         let sent = line(&command);
         assert_eq!(sent.iter().filter(|byte| **byte == b'\n').count(), 1);

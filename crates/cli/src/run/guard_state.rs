@@ -136,12 +136,9 @@ impl GuardState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::at;
 
     const TERM: i32 = 15;
-
-    fn at(millis: u64) -> Boottime {
-        Boottime::new(Duration::from_millis(millis))
-    }
 
     fn until(ask: u64, kill: u64) -> Input {
         Input::Command(GuardCommand::Until { ask: at(ask), kill: at(kill) })

@@ -72,6 +72,7 @@ fn whole_millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::at;
 
     fn seconds(seconds: u64) -> GoDuration {
         GoDuration::from_secs(seconds)
@@ -125,7 +126,6 @@ mod tests {
 
     #[test]
     fn everything_happens_before_the_validity_ends() {
-        let at = |millis| Boottime::new(Duration::from_millis(millis));
         let limits = Limits::new(Some(seconds(2)), seconds(10), Source::Members).unwrap();
         assert_eq!(limits.deadlines(at(60_000)), (at(57_500), at(59_500)));
         assert_eq!(limits.takes_over_at(at(59_500)), at(59_625));

@@ -90,17 +90,8 @@ pub(super) async fn take_from_agent(
         Wait::For(wait) => Some(begun + wait),
         Wait::Forever => None,
     };
-    let mut agent = tokio::select! {
-        biased;
-        signal = signals.ending() => return Err(NotHeld::Signal(signal)),
-        registered = Outside::registered(place, &lock, deadline(Duration::ZERO)) => registered?,
-    };
-    let leads = tokio::select! {
-        biased;
-        signal = signals.ending() => Err(NotHeld::Signal(signal)),
-        leads = agent.until_leads(&lock, deadline(TRY)) => leads,
-    };
-    match leads {
+    let mut agent = signals.unless_ending(Outside::registered(place, &lock, deadline(Duration::ZERO))).await?;
+    match signals.unless_ending(agent.until_leads(&lock, deadline(TRY))).await {
         Ok((answer, until)) => Ok(agent.held(answer.lock.clone(), &answer, until)),
         Err(not_held) => {
             let _ = agent.unregister().await;
@@ -209,11 +200,7 @@ impl Outside {
             sleep((left / 6).clamp(LEAST_PAUSE, LONGEST_SLEEP)).await;
             match self.ask(left).await {
                 Reply::Leads { answer, until } if answer.fencing_token == token => {
-                    published.send_if_modified(|validity| {
-                        let is_later = until > validity.until;
-                        validity.until = validity.until.max(until);
-                        is_later
-                    });
+                    published.send_if_modified(|validity| validity.extend(until));
                 }
                 Reply::Leads { .. } => return ends("it has another token now".to_owned()),
                 Reply::DoesNot { why } | Reply::NotServed { why } => return ends(why),

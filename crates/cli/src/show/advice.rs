@@ -4,6 +4,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use crate::output::format::capitalized;
 use redlock_api::conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition};
 
 /// The advice about a reason.
@@ -42,9 +43,9 @@ fn read(comment: &str) -> Advice {
     for paragraph in comment.split("\n\n") {
         let text = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some(rest) = text.strip_prefix("Automatic: ") {
-            advice.automatic = Some(sentence(rest));
+            advice.automatic = Some(capitalized(&rest.replace('`', "")));
         } else if let Some(rest) = text.strip_prefix("To do: ") {
-            advice.to_do = Some(sentence(rest));
+            advice.to_do = Some(capitalized(&rest.replace('`', "")));
         } else if advice.means.is_empty() {
             advice.means = text;
         }
@@ -52,27 +53,14 @@ fn read(comment: &str) -> Advice {
     advice
 }
 
-/// Makes the first letter a capital, and removes the backquotes.
-fn sentence(text: &str) -> String {
-    let plain = text.replace('`', "");
-    let mut letters = plain.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    first + letters.as_str()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::objects::fake::condition;
 
     #[test]
     fn a_reason_has_a_meaning_an_automatic_reaction_and_a_step() {
-        let condition = |type_: &str, reason: &str| -> Condition {
-            serde_json::from_value(
-                serde_json::json!({"type": type_, "status": "False", "reason": reason, "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"}),
-            )
-            .unwrap()
-        };
+        let condition = |type_: &str, reason: &str| condition(type_, "False", reason, "");
         let queued = of_lock(&condition("Held", "Queued"));
         assert_eq!(queued.means, "Another lock has the key, or is before this one in the queue.");
         assert_eq!(queued.automatic.as_deref(), Some("The lock gets its turn."));

@@ -1,12 +1,10 @@
 //! `redlock explain`: why a lock is held or not, from the quorum to the queue.
 
-use kube::Api;
 use serde_json::{Value, json};
 
 use crate::cluster::objects::{LockObject, QuorumObject};
 use crate::cluster::{Cluster, Problem};
 use crate::output::{Answer, Paint, Printer, Tone};
-use crate::show::list;
 use crate::show::status::LockArgs;
 
 pub mod chain;
@@ -53,9 +51,7 @@ impl Answer for Explanation {
 /// # Errors
 /// If there is no such lock, or the API server does not answer.
 pub async fn run(args: LockArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(&args.cluster).await?;
-    let target = args.target(&cluster)?;
-    let found = list::find(&cluster, &target).await?;
+    let (cluster, target, found) = args.find().await?;
     let quorum = match found.meant.iter().find(|lock| !lock.is_finished()).or(found.meant.first()) {
         Some(lock) => quorum_state(&cluster, lock).await?,
         None => QuorumState::Unknown,
@@ -69,9 +65,9 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
 /// A missing right is not a failure, because the lock alone explains a part.
 async fn quorum_state(cluster: &Cluster, lock: &LockObject) -> Result<QuorumState, Problem> {
     let Some((namespace, name)) = lock.quorum() else { return default(cluster).await };
-    let api = Api::<QuorumObject>::namespaced(cluster.client.clone(), &namespace);
+    let quorums = cluster.api::<QuorumObject>(Some(&namespace));
     let full_name = format!("{namespace}/{name}");
-    match cluster.call(&format!("read RedisQuorum {full_name}"), api.get(&name)).await {
+    match cluster.call(&format!("read RedisQuorum {full_name}"), quorums.get(&name)).await {
         Ok(quorum) => Ok(QuorumState::Found(Box::new(quorum))),
         Err(problem) if problem.is_not_found() => Ok(QuorumState::Absent(full_name)),
         Err(problem) if problem.is_forbidden() => Ok(QuorumState::Hidden(full_name)),

@@ -3,9 +3,8 @@
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
+use super::lock_row;
 use super::status::LockArgs;
-use super::{list, lock_row};
-use crate::cluster::Cluster;
 use crate::cluster::objects::LockObject;
 use crate::cluster::target::Target;
 use crate::output::format::{between, date, span};
@@ -112,10 +111,8 @@ impl Answer for History {
 /// # Errors
 /// If no lock matches, or the API server does not answer.
 pub async fn run(args: LockArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(&args.cluster).await?;
-    let target = args.target(&cluster)?;
-    let locks = list::find(&cluster, &target).await?.meant;
-    Printer::new(args.output).show(&History::of(target, &locks, cluster.now()))
+    let (cluster, target, found) = args.find().await?;
+    Printer::new(args.output).show(&History::of(target, &found.meant, cluster.now()))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 
 use futures::TryStreamExt as _;
+use kube::ResourceExt as _;
 use kube::runtime::watcher;
-use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::cluster::objects::LockObject;
@@ -104,11 +104,7 @@ pub async fn run(args: ListArgs) -> anyhow::Result<()> {
 async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, printer: Printer) -> anyhow::Result<()> {
     // The list reports an error of the first request. The watch repeats later requests.
     let _allowed: Vec<LockObject> = cluster.list(namespace, "").await?;
-    let api = match namespace {
-        Some(namespace) => Api::<LockObject>::namespaced(cluster.client.clone(), namespace),
-        None => Api::all(cluster.client.clone()),
-    };
-    let mut events = pin!(limited_watch(api, watcher::Config::default()));
+    let mut events = pin!(limited_watch(cluster.api::<LockObject>(namespace), watcher::Config::default()));
     let (mut first, mut reported, mut widths, mut gap) = (Vec::new(), BTreeSet::new(), None, false);
     loop {
         let event = match events.try_next().await {
@@ -237,27 +233,17 @@ pub async fn find(cluster: &Cluster, target: &crate::cluster::target::Target) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::objects::fake::{held, now, waiting};
+    use crate::cluster::objects::fake::{condition, held, now, waiting};
+    use crate::tests::parsed;
 
     #[test]
     fn finished_locks_are_listed_on_request() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            list: ListArgs,
-        }
-        let means = |flags: &[&str], lock: &LockObject| {
-            let words = ["list"].iter().chain(flags);
-            <Line as clap::Parser>::parse_from(words).list.means(lock)
-        };
+        let means = |flags: &[&str], lock: &LockObject| parsed::<ListArgs>(flags).unwrap().means(lock);
         let mut ended = waiting("b", "WaitTimeout", "", None);
-        let mut finished = ended.status.conditions[1].clone();
-        (finished.type_, finished.status) = ("Finished".into(), "True".into());
-        ended.status.conditions.push(finished);
-        assert_eq!(
-            [&[][..], &["--all"], &["--all", "--waiting"]].map(|flags| means(flags, &ended)),
-            [false, true, false]
-        );
+        ended.status.conditions.push(condition("Finished", "True", "WaitTimeout", ""));
+        for (flags, is_listed) in [(&["--all"][..], true), (&[], false), (&["--all", "--waiting"], false)] {
+            assert_eq!(means(flags, &ended), is_listed, "{flags:?}");
+        }
         assert!(means(&[], &held("a")) && !means(&["--waiting"], &held("a")));
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::cluster::objects::LockObject;
-use crate::output::format::{between, span};
+use crate::output::format::{between, millis, span};
 use crate::output::{Cell, Table, Tone};
 use kube::ResourceExt as _;
 use redlock_api::conditions::{HeldReason, LockCondition};
@@ -86,8 +86,7 @@ const TTLS_WITHOUT_CANDIDATE: i64 = 3;
 /// - The operator serves it with a fault.
 #[must_use]
 pub fn is_troubled(lock: &LockObject, now: MilliTime) -> bool {
-    let ttl = lock.spec.ttl.get().as_millis();
-    let ttl = i64::try_from(ttl).unwrap_or(i64::MAX);
+    let ttl = millis(lock.spec.ttl.get());
     let lasts = |type_: LockCondition, reason: HeldReason| {
         lock.condition(type_).is_some_and(|condition| {
             let since = MilliTime::from(condition.last_transition_time.0);

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 
 use super::{advice, lock_row};
 use crate::cluster::objects::{LockObject, QuorumMember, QuorumObject};
-use crate::output::format::{between, moment, span};
+use crate::output::format::{between, millis, moment, span};
 use crate::show::explain::{State, member_text, of_quorum};
 use redlock_api::MilliTime;
 use redlock_api::conditions::LockCondition;
@@ -109,6 +109,12 @@ impl<'a> Picture<'a> {
         self.keys.iter().map(|key| key.troubled).sum()
     }
 
+    /// The numbers of held and waiting locks, and of locks in trouble.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        format!("{} held, {} waiting, {} in trouble", self.held(), self.waiting(), self.troubled())
+    }
+
     /// All problems. Those of quorums come first, because every lock depends on a quorum.
     #[must_use]
     pub fn troubles(&self) -> Vec<Trouble> {
@@ -187,17 +193,11 @@ fn lock_trouble(lock: &LockObject, now: MilliTime) -> Option<Trouble> {
     trouble(text, next)
 }
 
-/// The ttl of a lock, in milliseconds.
-fn ttl(lock: &LockObject) -> i64 {
-    let ttl = lock.spec.ttl.get().as_millis();
-    i64::try_from(ttl).unwrap_or(i64::MAX).max(1)
-}
-
 /// The remaining validity. For an ending hold it is the time until the end.
 #[must_use]
 pub fn validity(lock: &LockObject, now: MilliTime) -> Option<Validity> {
     let end = lock.status.ending.as_ref().and_then(|ending| ending.until).or_else(|| lock.valid_until())?;
-    Some(Validity { left: between(now, end).max(0), ttl: ttl(lock) })
+    Some(Validity { left: between(now, end).max(0), ttl: millis(lock.spec.ttl.get()).max(1) })
 }
 
 /// A bar that empties: `[######----]`.

@@ -208,17 +208,17 @@ async fn watch(
             printer.write("\u{1b}[H\u{1b}[2J")?;
             printer.show(&view)?;
         } else {
-            let value = QuorumList { now: redlock_api::MilliTime::from(jiff::Timestamp::UNIX_EPOCH), ..view };
-            if value.value() != before {
-                before = value.value();
-                let current = QuorumList { now: cluster.now(), ..value };
-                match printer.is_for_programs() {
-                    true => printer.next_value(&current.value())?,
-                    false => printer.show(&current)?,
-                }
-                view = current;
-            } else {
-                view = value;
+            // Values without the present time differ only after a change.
+            view.now = MilliTime::from(jiff::Timestamp::UNIX_EPOCH);
+            let value = view.value();
+            view.now = cluster.now();
+            if value == before {
+                continue;
+            }
+            before = value;
+            match printer.is_for_programs() {
+                true => printer.next_value(&view.value())?,
+                false => printer.show(&view)?,
             }
         }
     }
@@ -227,15 +227,14 @@ async fn watch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::objects::fake::{now, quorum};
+    use crate::cluster::objects::fake::{condition, now, quorum};
 
     #[test]
     fn a_quorum_says_who_votes_and_who_waits_until_when() {
         let quorum = quorum(["Admitted", "Admitted", "Fenced"]);
         let view = QuorumList { quorums: vec![quorum], now: now(), place: "x".into() };
-        let text = view.text(Paint::PLAIN, false);
         assert_eq!(
-            text,
+            view.text(Paint::PLAIN, false),
             "RedisQuorum redlock-system/main: 2 of 3 members vote, and 2 are needed. It is the default quorum.\n\
              MEMBER   STATE      VOTES   FENCE             NODE\n\
              main-0   Admitted   yes     -                 node-0\n\
@@ -252,9 +251,7 @@ mod tests {
     #[test]
     fn an_update_that_waits_is_printed_with_its_cause() {
         let mut quorum = quorum(["Admitted"; 3]);
-        let progressing = json!({"type": "Progressing", "status": "True", "reason": "Updating",
-            "message": "main-1 is not replaced", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        quorum.status.conditions.push(serde_json::from_value(progressing).unwrap());
+        quorum.status.conditions.push(condition("Progressing", "True", "Updating", "main-1 is not replaced"));
         assert_eq!(change(&quorum).map(|change| change.reason.as_str()), Some("Updating"));
         let view = QuorumList { quorums: vec![quorum], now: now(), place: "x".into() };
         assert!(view.text(Paint::PLAIN, false).ends_with("\nProgressing (Updating): main-1 is not replaced\n"));

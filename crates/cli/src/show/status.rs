@@ -5,10 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{list, lock_row};
+use super::list::{self, Found};
+use super::lock_row;
 use crate::cluster::objects::LockObject;
 use crate::cluster::target::Target;
-use crate::cluster::{Cluster, ClusterArgs};
+use crate::cluster::{Cluster, ClusterArgs, Problem};
 use crate::completion;
 use crate::output::format::moment;
 use crate::output::{Answer, OutputArgs, Paint, Printer, Tone};
@@ -34,8 +35,19 @@ impl LockArgs {
     ///
     /// # Errors
     /// If the argument names no lock.
-    pub fn target(&self, cluster: &Cluster) -> Result<Target, crate::cluster::Problem> {
+    pub fn target(&self, cluster: &Cluster) -> Result<Target, Problem> {
         Target::parse(&self.lock, cluster.named_namespace.as_deref(), &cluster.namespace)
+    }
+
+    /// Connects to the cluster, and reads the locks of the target.
+    ///
+    /// # Errors
+    /// If no lock matches, or the API server does not answer.
+    pub async fn find(&self) -> Result<(Cluster, Target, Found), Problem> {
+        let cluster = Cluster::connect(&self.cluster).await?;
+        let target = self.target(&cluster)?;
+        let found = list::find(&cluster, &target).await?;
+        Ok((cluster, target, found))
     }
 }
 
@@ -66,11 +78,8 @@ impl Answer for LockList {
             text += &details(lock, self.now, paint);
         }
         if text.is_empty() {
-            text = format!(
-                "{} {}\n",
-                paint.tone(Tone::Title, &self.target.to_string()),
-                paint.tone(Tone::Bad, "is not held.")
-            );
+            let title = paint.tone(Tone::Title, &self.target.to_string());
+            text = format!("{title} {}\n", paint.tone(Tone::Bad, "is not held."));
         }
         let mut table = lock_row::titles(wide);
         self.locks.iter().for_each(|lock| table.push(lock_row::cells(lock, self.now, wide)));
@@ -79,13 +88,8 @@ impl Answer for LockList {
             let is_fault = |condition: &Condition| lock.fault().is_some_and(|fault| fault.type_ == condition.type_);
             let conditions = lock.status.conditions.iter();
             for condition in conditions.filter(|condition| is_relevant(condition) || is_fault(condition)) {
-                text += &format!(
-                    "{}: {} ({}): {}\n",
-                    lock.name_any(),
-                    condition.type_,
-                    condition.reason,
-                    condition.message
-                );
+                let Condition { type_, reason, message, .. } = condition;
+                text += &format!("{}: {type_} ({reason}): {message}\n", lock.name_any());
             }
         }
         text
@@ -135,10 +139,8 @@ fn details(lock: &LockObject, now: MilliTime, paint: Paint) -> String {
 /// # Errors
 /// If no lock matches, or the API server does not answer.
 pub async fn run(args: LockArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(&args.cluster).await?;
-    let target = args.target(&cluster)?;
-    let locks = list::find(&cluster, &target).await?.meant;
-    Printer::new(args.output).show(&LockList { target, locks, now: cluster.now() })
+    let (cluster, target, found) = args.find().await?;
+    Printer::new(args.output).show(&LockList { target, locks: found.meant, now: cluster.now() })
 }
 
 #[cfg(test)]

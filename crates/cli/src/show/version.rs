@@ -56,10 +56,6 @@ pub(crate) fn tag(image: &str) -> Option<&str> {
 }
 
 impl Operator {
-    fn of(namespace: &str, pods: &[Pod]) -> Self {
-        Self { namespace: namespace.into(), images: images(pods) }
-    }
-
     fn versions(&self) -> Vec<String> {
         self.images.iter().map(|image| tag(image).unwrap_or(image).to_owned()).collect()
     }
@@ -111,7 +107,7 @@ async fn operators(args: &ClusterArgs) -> Result<Vec<Operator>, Problem> {
     let mut found = Vec::new();
     for namespace in operator_namespaces(&cluster).await? {
         let pods: Vec<Pod> = cluster.list(Some(&namespace), OPERATOR_LABELS).await?;
-        found.push(Operator::of(&namespace, &pods));
+        found.push(Operator { images: images(&pods), namespace });
     }
     Ok(found)
 }
@@ -126,7 +122,7 @@ mod tests {
             serde_json::from_value(json!({"spec": {"containers": [{"name": "operator", "image": image}]}})).unwrap()
         };
         let pods = ["ghcr.io/r/o:0.1.0", "ghcr.io/r/o:0.1.0", "r:5000/o:0.2.0@sha256:ab"].map(pod);
-        let operator = Operator::of("redlock-system", &pods);
+        let operator = Operator { namespace: "redlock-system".into(), images: images(&pods) };
         assert_eq!(operator.versions(), ["0.1.0", "0.2.0"]);
         let versions = Versions(Operators::Found(vec![operator]));
         let text = format!("client    {OWN}\noperator  0.1.0 and 0.2.0 in namespace redlock-system\n");

@@ -6,15 +6,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
+use kube::ResourceExt as _;
 use kube::runtime::watcher;
-use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::cluster::objects::LockObject;
 use crate::cluster::target::{Named, Target};
 use crate::cluster::{Cluster, Problem};
 use crate::console;
-use crate::output::format::span;
+use crate::output::format::{millis, span};
 use crate::output::{Answer, Paint, Printer, Tone};
 use crate::show::lock_row;
 use crate::show::status::LockArgs;
@@ -105,7 +105,7 @@ impl Answer for Waited {
     }
 
     fn text(&self, paint: Paint, _: bool) -> String {
-        let took = span(i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX));
+        let took = span(millis(self.took));
         let word = if self.met { paint.tone(Tone::Good, "met") } else { paint.tone(Tone::Bad, "not met") };
         format!("{}: {word} after {took}; {}\n", self.target, summary(&self.locks.iter().collect::<Vec<_>>()))
     }
@@ -170,7 +170,7 @@ async fn until(
     printer: Printer,
     listed: &mut Option<BTreeMap<String, LockObject>>,
 ) -> Result<(), Problem> {
-    let api = Api::<LockObject>::namespaced(cluster.client.clone(), &target.namespace);
+    let api = cluster.api::<LockObject>(Some(&target.namespace));
     let config = match &target.lock {
         Named::Object(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
         Named::Key(_) => watcher::Config::default(),
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use crate::cluster::fake::is_watch;
+    use crate::cluster::fake::{failure, is_watch, list};
     use crate::cluster::objects::fake::{held, lost, now, waiting};
     use crate::output::OutputArgs;
 
@@ -248,10 +248,9 @@ mod tests {
     async fn waited(lists: usize, code: u16) -> Result<Waited, Problem> {
         let answered = AtomicUsize::new(0);
         let lock = json!({"metadata": {"name": "a", "namespace": "shop"}, "spec": {"key": "reindex"}});
-        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": [lock]});
         let cluster = Cluster::answering(move |request| {
             let is_answered = !is_watch(request) && answered.fetch_add(1, Ordering::SeqCst) < lists;
-            if is_answered { (200, list.clone()) } else { (code, json!({"reason": "Failed", "code": code})) }
+            if is_answered { list(std::slice::from_ref(&lock)) } else { failure(code, "Failed") }
         });
         let target = Target::parse("shop/reindex", None, "").unwrap();
         let printer = Printer::new(OutputArgs::default());

@@ -6,11 +6,9 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, FuturesUnordered};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
-use serde::de::DeserializeOwned;
-use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -19,6 +17,7 @@ use crate::change;
 use crate::cluster::Cluster;
 use crate::cluster::objects::{LockObject, QuorumObject};
 use redlock_api::STEP_DOWN_ANNOTATION;
+use redlock_api::requests::Namespaced;
 use redlock_api::watches::{Reconnect, WATCH_SECONDS};
 
 /// Time between two frames. Bars and countdowns move with each frame.
@@ -84,11 +83,7 @@ pub(super) async fn run(
 
 /// Asks a holder to step down. Returns the result as a sentence.
 async fn step_down(cluster: &Cluster, lock: Box<LockObject>) -> String {
-    let asked = async {
-        let user = change::user(cluster).await?;
-        change::annotate(cluster, &lock, &json!({STEP_DOWN_ANNOTATION: format!("{user}: redlock top")})).await
-    };
-    match asked.await {
+    match change::annotate(cluster, &lock, STEP_DOWN_ANNOTATION, "redlock top").await {
         Ok(()) => format!("The holder of {} was asked to step down.", lock.lock()),
         Err(problem) => format!("error: {}", problem.what),
     }
@@ -101,17 +96,9 @@ type WatchEvent<K> = Result<watcher::Event<K>, watcher::Error>;
 /// After an error it begins with a new list, which shows the end of the outage. A resumed watch reports nothing until an object changes.
 fn watch<K>(cluster: &Cluster, namespace: Option<&str>) -> BoxStream<'static, WatchEvent<K>>
 where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
+    K: Namespaced + Send + 'static,
 {
-    let api = match namespace {
-        Some(namespace) => Api::<K>::namespaced(cluster.client.clone(), namespace),
-        None => Api::all(cluster.client.clone()),
-    };
+    let api = cluster.api::<K>(namespace);
     let until_error = move || {
         let events = watcher(api.clone(), watcher::Config::default().timeout(WATCH_SECONDS)).boxed();
         stream::unfold(Some(events), async |events| {
@@ -151,16 +138,9 @@ fn keyboard() -> mpsc::Receiver<KeyEvent> {
     let (keys, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
         while !keys.is_closed() {
-            match event::poll(POLL) {
-                Ok(false) => continue,
-                Ok(true) => {}
-                Err(_) => return,
-            }
-            match event::read() {
-                Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                    if keys.blocking_send(key).is_err() {
-                        return;
-                    }
+            match event::poll(POLL).and_then(|has_event| has_event.then(event::read).transpose()) {
+                Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => {
+                    let _ = keys.blocking_send(key);
                 }
                 Ok(_) => {}
                 Err(_) => return,
@@ -191,7 +171,7 @@ fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::fake::is_watch;
+    use crate::cluster::fake::{failure, is_watch, list};
 
     #[test]
     fn an_outage_of_one_watch_outlasts_events_of_the_other_one() {
@@ -207,10 +187,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_interrupted_watch_begins_with_a_new_list() {
-        let metadata = json!({"resourceVersion": "1"});
-        let cluster = Cluster::answering(move |request| match is_watch(request) {
-            true => (500, json!({"reason": "InternalError", "code": 500})),
-            false => (200, json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": []})),
+        let cluster = Cluster::answering(|request| match is_watch(request) {
+            true => failure(500, "InternalError"),
+            false => list(&[]),
         });
         let mut events = watch::<LockObject>(&cluster, Some("shop"));
         for _ in 0..2 {

@@ -90,16 +90,11 @@ impl View {
         let picture = self.picture(now);
         let key = self.selection(&picture)?;
         let objects: Vec<LockObject> = key.objects().cloned().collect();
-        let quorum = match key.first()?.quorum() {
-            Some(name) => match self.quorums.get(&name) {
-                Some(quorum) => QuorumState::Found(Box::new(quorum.clone())),
-                None => QuorumState::Hidden(format!("{}/{}", name.0, name.1)),
-            },
-            None => {
-                let default = self.quorums.values().find(|quorum| quorum.is_default());
-                default.map_or(QuorumState::Unknown, |quorum| QuorumState::Found(Box::new(quorum.clone())))
-            }
+        let (quorum, unread) = match key.first()?.quorum() {
+            Some(name) => (self.quorums.get(&name), QuorumState::Hidden(format!("{}/{}", name.0, name.1))),
+            None => (self.quorums.values().find(|quorum| quorum.is_default()), QuorumState::Unknown),
         };
+        let quorum = quorum.map_or(unread, |quorum| QuorumState::Found(Box::new(quorum.clone())));
         Some(chain::explain(&key.lock, &objects, &[], &quorum, now))
     }
 

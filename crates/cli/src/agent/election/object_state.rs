@@ -39,17 +39,14 @@ pub(super) fn read(lock: &DistributedLock, pod_uid: &str) -> ObjectState {
 
 #[cfg(test)]
 mod tests {
+    use redlock_api::test_util::lock;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::objects::fake::condition;
 
-    fn state(status: &Value) -> ObjectState {
-        let lock = json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "scheduler", "namespace": "shop"},
-            "spec": {"election": {"selector": {"matchLabels": {"app": "scheduler"}}}}, "status": status,
-        });
-        read(&serde_json::from_value(lock).unwrap(), "u-1")
+    fn state(status: Value) -> ObjectState {
+        read(&lock(json!({"election": {"selector": {"matchLabels": {"app": "scheduler"}}}}), status), "u-1")
     }
 
     fn held(pod_uid: &str) -> Value {
@@ -59,8 +56,8 @@ mod tests {
 
     #[test]
     fn the_own_pod_leads_if_the_status_names_its_uid() {
-        assert!(matches!(state(&held("u-1")), ObjectState::Held { is_own: true, .. }));
-        let ObjectState::Held { holding, is_own } = state(&held("u-2")) else { panic!("held") };
+        assert!(matches!(state(held("u-1")), ObjectState::Held { is_own: true, .. }));
+        let ObjectState::Held { holding, is_own } = state(held("u-2")) else { panic!("held") };
         assert_eq!((is_own, holding.identity.as_str(), holding.token), (false, "pod-a", 7));
     }
 
@@ -68,18 +65,14 @@ mod tests {
     fn a_hold_that_ends_is_none() {
         let mut status = held("u-1");
         status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
-        assert_eq!(state(&status), ObjectState::NotHeld { why: "by alice (Broken)".into(), is_certain: true });
+        assert_eq!(state(status), ObjectState::NotHeld { why: "by alice (Broken)".into(), is_certain: true });
     }
 
     #[test]
     fn only_another_holder_of_the_key_is_a_certain_reason() {
-        let because = |reason: &str| {
-            let held = json!({"type": "Held", "status": "False", "reason": reason, "message": reason,
-                "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            state(&json!({"conditions": [held]}))
-        };
+        let because = |reason: &str| state(json!({"conditions": [condition("Held", "False", reason, reason)]}));
         let not_held = |why: &str, is_certain| ObjectState::NotHeld { why: why.into(), is_certain };
-        assert_eq!(state(&json!({})), not_held("no pod leads", false));
+        assert_eq!(state(json!({})), not_held("no pod leads", false));
         for reason in ["Queued", "HeldByOther", "LockDelay", "Suspended"] {
             assert_eq!(because(reason), not_held(reason, true));
         }
@@ -92,6 +85,6 @@ mod tests {
     fn without_a_published_validity_the_members_decide() {
         let mut status = held("u-1");
         status["validUntil"] = Value::Null;
-        assert!(matches!(state(&status), ObjectState::Held { holding, .. } if holding.valid_until == 0));
+        assert!(matches!(state(status), ObjectState::Held { holding, .. } if holding.valid_until == 0));
     }
 }

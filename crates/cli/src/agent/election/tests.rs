@@ -1,15 +1,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use redlock_api::test_util::parsed;
 use serde_json::{Value, json};
 
 use super::super::leadership::{Answer, Refusal};
 use super::super::tests::http_state;
 use super::*;
+use crate::cluster::fake::failure;
+use crate::cluster::objects::fake::condition;
 use redlock_engine::time::{Clock as _, ClockOffset, UnixMicros};
 
 /// An agent that follows an election, with a registered instance.
 async fn following() -> (Follower, Connection) {
-    following_at(Cluster::answering(|_| (500, json!({"reason": "InternalError", "code": 500})))).await
+    following_at(Cluster::answering(|_| failure(500, "InternalError"))).await
 }
 
 async fn following_at(cluster: Cluster) -> (Follower, Connection) {
@@ -30,30 +33,22 @@ async fn following_at(cluster: Cluster) -> (Follower, Connection) {
 
 /// An election with this specification and status.
 fn object(ttl: &str, status: Value) -> Value {
-    json!({
-        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-        "metadata": {"name": "elected", "namespace": "shop"},
-        "spec": {"ttl": ttl, "election": {"selector": {"matchLabels": {"app": "elected"}}}}, "status": status,
-    })
+    let spec = json!({"ttl": ttl, "election": {"selector": {"matchLabels": {"app": "elected"}}}});
+    json!({"metadata": {"name": "elected", "namespace": "shop"}, "spec": spec, "status": status})
 }
 
-/// The answer to the instance after the agent has read an election with this specification and status.
-async fn observed(world: &mut (Follower, Connection), ttl: &str, status: Value) -> Answer {
-    observed_object(world, object(ttl, status)).await
-}
-
-async fn observed_object((follower, connection): &mut (Follower, Connection), lock: Value) -> Answer {
-    follower.observe(&serde_json::from_value(lock).unwrap(), connection).await;
+/// The answer to the instance after the agent has read this election.
+async fn observed((follower, connection): &mut (Follower, Connection), lock: Value) -> Answer {
+    follower.observe(&parsed(lock), connection).await;
     follower.agent.ask(|state, now| state.answer("shop/elected", Some("a"), now)).await.unwrap()
 }
 
 async fn answer(ttl: &str, status: Value) -> Answer {
-    observed(&mut following().await, ttl, status).await
+    observed(&mut following().await, object(ttl, status)).await
 }
 
 fn not_held(reason: &str) -> Value {
-    json!({"conditions": [{"type": "Held", "status": "False", "reason": reason, "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+    json!({"conditions": [condition("Held", "False", reason, "")]})
 }
 
 fn elected(pod_uid: &str) -> Value {
@@ -81,10 +76,10 @@ async fn a_pod_leads_only_if_its_renewals_are_published() {
         lock
     };
     let mut world = following().await;
-    let Answer::Unknown { why } = observed_object(&mut world, lock("u-1")).await else { panic!("unknown") };
+    let Answer::Unknown { why } = observed(&mut world, lock("u-1")).await else { panic!("unknown") };
     assert!(why.contains("Set validity: Published") && why.contains("--members-secret"), "{why}");
     assert!(world.0.followed.is_none(), "a release would hand the lock over without an end");
-    let other = observed_object(&mut world, lock("u-2")).await;
+    let other = observed(&mut world, lock("u-2")).await;
     assert!(matches!(other, Answer::No(Refusal::HeldByOther { .. })), "{other:?}");
     world.0.members = Some(Members::Directory("/etc/redlock".into()));
     assert!(world.0.refuse_unclear_end().is_ok(), "the members give the end");
@@ -102,14 +97,14 @@ async fn a_silent_operator_is_no_other_holder() {
 #[tokio::test]
 async fn the_end_of_the_own_hold_is_certain() {
     let mut world = following().await;
-    assert!(matches!(observed(&mut world, "8s", elected("u-1")).await, Answer::Leads { .. }));
+    assert!(matches!(observed(&mut world, object("8s", elected("u-1"))).await, Answer::Leads { .. }));
     for _ in 0..2 {
-        let ended = observed(&mut world, "8s", not_held("Broken")).await;
+        let ended = observed(&mut world, object("8s", not_held("Broken"))).await;
         assert!(matches!(ended, Answer::No(Refusal::NotHeld { .. })), "{ended:?}");
     }
     let mut world = following().await;
-    observed(&mut world, "8s", elected("u-2")).await;
-    let ended = observed(&mut world, "8s", not_held("Broken")).await;
+    observed(&mut world, object("8s", elected("u-2"))).await;
+    let ended = observed(&mut world, object("8s", not_held("Broken"))).await;
     assert!(matches!(ended, Answer::Unknown { .. }), "the hold was another pod's: {ended:?}");
 }
 
@@ -121,7 +116,7 @@ async fn an_election_with_an_earlier_version_is_followed() {
     for (version, status) in [("100", not_held("HeldByOther")), ("50", elected("u-1"))] {
         let mut lock = object("8s", status);
         lock["metadata"]["resourceVersion"] = json!(version);
-        last = Some(observed_object(&mut world, lock).await);
+        last = Some(observed(&mut world, lock).await);
     }
     assert!(matches!(last, Some(Answer::Leads { token: 7, .. })), "{last:?}");
 }
@@ -131,11 +126,12 @@ async fn an_election_with_an_earlier_version_is_followed() {
 async fn an_own_hold_with_a_short_ttl_is_reported_once_and_kept() {
     let mut world = following().await;
     for _ in 0..2 {
-        let Answer::Unknown { why } = observed(&mut world, "5s", elected("u-1")).await else { panic!("unknown") };
+        let unclear = observed(&mut world, object("5s", elected("u-1"))).await;
+        let Answer::Unknown { why } = unclear else { panic!("{unclear:?}") };
         assert_eq!(world.0.failure.as_ref(), Some(&why), "a renewal repeats no line");
         assert!(world.0.followed.is_none(), "a release would hand the lock over without an end");
     }
-    observed(&mut world, "8s", elected("u-1")).await;
+    observed(&mut world, object("8s", elected("u-1"))).await;
     assert_eq!(world.0.failure, None, "a later failure is reported again");
 }
 
@@ -143,9 +139,8 @@ async fn an_own_hold_with_a_short_ttl_is_reported_once_and_kept() {
 fn refusing(refusals: usize) -> (Cluster, Arc<AtomicUsize>) {
     let releases = Arc::new(AtomicUsize::new(0));
     let (lock, counted) = (object("8s", elected("u-1")), Arc::clone(&releases));
-    let forbidden = json!({"reason": "Forbidden", "code": 403});
     let cluster = Cluster::answering(move |request| match request.method().as_str() {
-        "PATCH" if counted.fetch_add(1, Ordering::SeqCst) < refusals => (403, forbidden.clone()),
+        "PATCH" if counted.fetch_add(1, Ordering::SeqCst) < refusals => failure(403, "Forbidden"),
         _ => (200, lock.clone()),
     });
     (cluster, releases)
@@ -157,7 +152,7 @@ async fn a_hold_whose_ttl_becomes_too_short_is_kept() {
     let (cluster, releases) = refusing(0);
     let (mut follower, connection) = following_at(cluster).await;
     for (ttl, released) in [("8s", 0), ("5s", 0), ("8s", 1)] {
-        follower.observe(&serde_json::from_value(object(ttl, elected("u-1"))).unwrap(), &connection).await;
+        follower.observe(&parsed(object(ttl, elected("u-1"))), &connection).await;
         follower.release(&connection).await;
         assert_eq!(releases.load(Ordering::SeqCst), released, "with a ttl of {ttl} after a change");
     }
@@ -168,7 +163,7 @@ async fn a_hold_whose_ttl_becomes_too_short_is_kept() {
 async fn a_refused_release_is_repeated() {
     let (cluster, releases) = refusing(1);
     let (mut follower, connection) = following_at(cluster).await;
-    follower.observe(&serde_json::from_value(object("8s", elected("u-1"))).unwrap(), &connection).await;
+    follower.observe(&parsed(object("8s", elected("u-1"))), &connection).await;
     follower.agent.ask(|state, now| state.register("b".into(), false, now)).await.unwrap().unwrap();
     for _ in 0..2 {
         follower.release(&connection).await;
@@ -184,7 +179,7 @@ async fn a_refused_release_is_repeated() {
 #[tokio::test]
 async fn a_denied_watch_names_the_missing_role() {
     let (mut follower, connection) = following().await;
-    let denied = serde_json::from_value(json!({"message": "no right", "reason": "Forbidden", "code": 403})).unwrap();
+    let denied = parsed(json!({"message": "no right", "reason": "Forbidden", "code": 403}));
     follower.handle(Err(watcher::Error::WatchError(denied)), &connection).await;
     let line = "failed to watch dlock shop/elected: no right\nnext: Bind the ClusterRole redlock-operator-holder to this account.";
     assert_eq!(follower.failure.as_deref(), Some(line));
@@ -193,8 +188,7 @@ async fn a_denied_watch_names_the_missing_role() {
 #[tokio::test]
 async fn an_own_hold_that_no_member_shows_is_reported() {
     let (mut follower, connection) = following().await;
-    let lock = serde_json::from_value(object("8s", elected("u-1"))).unwrap();
-    follower.observe(&lock, &connection).await;
+    follower.observe(&parsed(object("8s", elected("u-1"))), &connection).await;
     follower.followed.as_mut().unwrap().unread_since = Some(now().saturating_sub(Duration::from_secs(3)));
     follower.apply(HoldState::Unknown);
     assert_eq!(follower.failure, None);

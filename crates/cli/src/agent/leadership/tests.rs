@@ -1,8 +1,5 @@
 use super::*;
-
-fn at(millis: u64) -> Boottime {
-    Boottime::new(Duration::from_millis(millis))
-}
+use crate::tests::at;
 
 fn hold(token: i64, until: u64) -> Hold {
     Hold::new(token, "pod-a".into(), true, at(until), Duration::from_millis(200))
@@ -45,13 +42,10 @@ fn the_instance_leads_until_the_deadline_and_not_beyond_it() {
 
 #[test]
 fn a_hold_whose_deadline_has_passed_once_does_not_come_back() {
-    let mut asked = Leadership::new();
-    asked.held(hold(7, 3_000), at(0));
+    let mut asked = holding();
     assert_eq!(leads(&mut asked, 2_900), None);
-    // This one got no request in between, and the renewal is late.
-    let mut silent = Leadership::new();
-    silent.held(hold(7, 3_000), at(0));
-    for mut leadership in [asked, silent] {
+    // The second one got no request in between, and the renewal is late.
+    for mut leadership in [asked, holding()] {
         leadership.held(hold(7, 6_000), at(2_950));
         assert_eq!(leads(&mut leadership, 2_960), None);
         leadership.held(hold(8, 6_000), at(2_970));

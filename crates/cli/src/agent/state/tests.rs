@@ -3,13 +3,10 @@ use std::time::Duration;
 use super::*;
 use crate::agent::leadership::Hold;
 use crate::agent::tests::template;
+use crate::tests::at;
 use redlock_api::GoDuration;
 
 const ELECTED: &str = "shop/elected";
-
-fn at(millis: u64) -> Boottime {
-    Boottime::new(Duration::from_millis(millis))
-}
 
 fn order(lock: &str, request: Option<&str>) -> Order {
     let args = crate::hold::LockArgs { lock: lock.parse().unwrap(), ..template() };

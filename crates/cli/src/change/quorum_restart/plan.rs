@@ -41,57 +41,45 @@ pub(crate) struct Plan {
 /// All other members must vote. If one does not, a restart costs the majority, or the last reserve.
 pub(super) fn plan(quorum: &QuorumObject, name: &str, now: MilliTime) -> Result<Plan, Problem> {
     let (full_name, status) = (quorum.full_name(), &quorum.status);
+    let refuse = |what: String, next: &str| Err(Problem::new(what, next));
     let Some(member) = status.members.iter().find(|member| member.name == name) else {
-        return Err(Problem::new(
-            format!("RedisQuorum {full_name} has no member {name}"),
-            "See its members: redlock quorum status",
-        ));
+        let what = format!("RedisQuorum {full_name} has no member {name}");
+        return refuse(what, "See its members: redlock quorum status");
     };
     if member.external.is_some() {
-        return Err(Problem::new(
-            format!("the operator does not run member {name}"),
-            "Ask who runs this Redis to restart it.",
-        ));
+        return refuse(format!("the operator does not run member {name}"), "Ask who runs this Redis to restart it.");
     }
     if status.voters.len() < 2 {
-        let next = "Set spec.members: 3, and restart it then.";
-        return Err(Problem::new(format!("{name} is the only member: all locks would be lost for maxTTL"), next));
+        let what = format!("{name} is the only member: all locks would be lost for maxTTL");
+        return refuse(what, "Set spec.members: 3, and restart it then.");
     }
     let is_changing = !status.former_voters.is_empty() || !status.voters.iter().any(|voter| voter == name);
     if is_changing || status.observed_generation < quorum.metadata.generation {
-        return Err(Problem::new(
-            format!("the members of {full_name} are changing"),
-            "Wait until the change has ended.",
-        ));
+        return refuse(format!("the members of {full_name} are changing"), "Wait until the change has ended.");
     }
-    let out: Vec<&QuorumMember> = status
-        .members
-        .iter()
-        .filter(|other| other.name != name && quorum.counts(&other.name) && !other.votes())
-        .collect();
+    let is_out = |other: &&QuorumMember| other.name != name && quorum.counts(&other.name) && !other.votes();
+    let out: Vec<_> = status.members.iter().filter(is_out).collect();
     if !out.is_empty() {
         let states: Vec<_> = out.iter().map(|member| member_text(member, now)).collect();
         let names: Vec<_> = out.iter().map(|member| member.name.clone()).collect();
         let what = format!("{} of {full_name} does not vote: {}", and(&names), states.join(" "));
-        return Err(Problem::new(what, "Wait until all other members vote."));
+        return refuse(what, "Wait until all other members vote.");
     }
     let ready = find_condition(&status.conditions, QuorumCondition::Ready);
     if ready.is_some_and(|ready| ready.reason == CommonReason::Updating.as_str()) {
-        return Err(Problem::new(
-            format!("the operator replaces members of {full_name}, one by one"),
-            "Wait until it has ended.",
-        ));
+        let what = format!("the operator replaces members of {full_name}, one by one");
+        return refuse(what, "Wait until it has ended.");
     }
     if let Some(left) = fence(member, now) {
         let what = format!("{name} is fenced and votes again in {}: a restart would begin its wait again", span(left));
-        return Err(Problem::new(what, "Wait."));
+        return refuse(what, "Wait.");
     }
     match (&member.pod_name, &member.pod_uid) {
         (Some(pod), Some(uid)) => Ok(Plan { pod: pod.clone(), pod_uid: uid.clone(), run_id: member.run_id.clone() }),
-        _ => Err(Problem::new(
-            format!("{name} has no pod"),
-            format!("See why: redlock quorum status {}", quorum.name_any()),
-        )),
+        _ => {
+            let next = format!("See why: redlock quorum status {}", quorum.name_any());
+            refuse(format!("{name} has no pod"), &next)
+        }
     }
 }
 
@@ -158,22 +146,20 @@ mod tests {
 
     #[test]
     fn a_member_whose_restart_would_cost_more_is_left_alone() {
+        let cases: [(fn(&mut QuorumObject), &str); 5] = [
+            (|quorum| quorum.status.former_voters = vec!["main-0".into()], "are changing"),
+            (|quorum| quorum.metadata.generation = Some(2), "are changing"),
+            (|quorum| quorum.status.voters = vec!["main-0".into()], "the only member"),
+            (|quorum| quorum.status.conditions[0].reason = "Updating".into(), "one by one"),
+            (|quorum| quorum.status.members[0].external = Some(serde::de::IgnoredAny), "does not run member main-0"),
+        ];
+        for (change, expected) in cases {
+            let mut quorum = quorum(["Admitted"; 3]);
+            change(&mut quorum);
+            let text = refused(&quorum, "main-0");
+            assert!(text.contains(expected), "{text}, not {expected}");
+        }
         assert!(refused(&quorum(["Admitted"; 3]), "main-7").contains("has no member main-7"));
-        let mut changing = quorum(["Admitted"; 3]);
-        changing.status.former_voters = vec!["main-0".into()];
-        assert!(refused(&changing, "main-0").contains("are changing"));
-        let mut edited = quorum(["Admitted"; 3]);
-        edited.metadata.generation = Some(2);
-        assert!(refused(&edited, "main-0").contains("are changing"));
-        let mut single = quorum(["Admitted"; 3]);
-        single.status.voters = vec!["main-0".into()];
-        assert!(refused(&single, "main-0").contains("the only member"));
-        let mut updating = quorum(["Admitted"; 3]);
-        updating.status.conditions[0].reason = "Updating".into();
-        assert!(refused(&updating, "main-0").contains("one by one"));
-        let mut external = quorum(["Admitted"; 3]);
-        external.status.members[0].external = Some(serde::de::IgnoredAny);
-        assert!(refused(&external, "main-0").contains("does not run member main-0"));
     }
 
     #[test]

@@ -100,11 +100,7 @@ impl Follower {
             };
             match state {
                 HoldState::Until(until) => {
-                    self.published.send_if_modified(|validity| {
-                        let is_later = until > validity.until;
-                        validity.until = validity.until.max(until);
-                        is_later
-                    });
+                    self.published.send_if_modified(|validity| validity.extend(until));
                 }
                 HoldState::Lost(why) => self.ends(End::Lost(why)),
                 HoldState::Unknown => {}
@@ -128,19 +124,17 @@ mod tests {
 
     use super::*;
     use crate::cluster::Cluster;
-    use crate::cluster::fake::is_watch;
+    use crate::cluster::fake::{failure, is_watch, list};
 
     /// kube's defaults notice a dead connection after 295 s, and pause for half a minute after an outage.
     #[tokio::test(start_paused = true)]
     async fn a_watch_recovers_within_seconds_after_an_outage() {
-        let cluster = Cluster::answering(move |request| {
-            assert!(
-                !is_watch(request) || request.uri().query().unwrap().contains("timeoutSeconds=30"),
-                "{}",
-                request.uri()
-            );
-            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": []});
-            if is_watch(request) { (503, json!({"reason": "ServiceUnavailable", "code": 503})) } else { (200, list) }
+        let cluster = Cluster::answering(|request| match is_watch(request) {
+            true => {
+                assert!(request.uri().query().unwrap().contains("timeoutSeconds=30"), "{}", request.uri());
+                failure(503, "ServiceUnavailable")
+            }
+            false => list(&[]),
         });
         let mut watched = Watched::new(&Api::namespaced(cluster.client.clone(), "shop"), "a");
         assert!(matches!(watched.event().await, Ok(None)));
@@ -154,13 +148,11 @@ mod tests {
     async fn a_watch_reports_each_error_and_tries_again() {
         let requests = AtomicUsize::new(0);
         let cluster = Cluster::answering(move |request| {
-            let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "a", "namespace": "shop"}, "spec": {"claim": {"identity": "me"}}});
-            let metadata = json!({"resourceVersion": "1"});
+            let lock = json!({"metadata": {"name": "a"}, "spec": {"claim": {"identity": "me"}}});
             match requests.fetch_add(1, Ordering::SeqCst) {
-                0 => (500, json!({"reason": "InternalError", "code": 500})),
-                _ if is_watch(request) => (403, json!({"reason": "Forbidden", "code": 403})),
-                _ => (200, json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": [lock]})),
+                0 => failure(500, "InternalError"),
+                _ if is_watch(request) => failure(403, "Forbidden"),
+                _ => list(&[lock]),
             }
         });
         let mut watched = Watched::new(&Api::namespaced(cluster.client.clone(), "shop"), "a");

@@ -45,14 +45,6 @@ pub(super) struct GrantedClaim {
     pub(super) heartbeat: AbortOnDropHandle<()>,
 }
 
-/// The request for a claim.
-pub(super) struct ClaimRequest<'a> {
-    pub(super) args: &'a LockArgs,
-    pub(super) purpose: Purpose,
-    /// Whether the remaining validity comes from the status.
-    pub(super) needs_clock: bool,
-}
-
 /// The requests for one claim.
 struct Claimant<'a> {
     args: &'a LockArgs,
@@ -68,12 +60,15 @@ struct Claimant<'a> {
 }
 
 /// Creates a claim and waits until it holds the lock. After a failure it deletes the claim.
+///
+/// With `needs_clock` the remaining validity comes from the status.
 pub(super) async fn grant(
-    request_for_claim: ClaimRequest<'_>,
+    args: &LockArgs,
+    purpose: Purpose,
+    needs_clock: bool,
     signals: &mut Signals,
     progress: &mut Progress,
 ) -> Result<GrantedClaim, NotHeld> {
-    let ClaimRequest { args, purpose, needs_clock } = request_for_claim;
     let (namespace, _) = args.lock.in_cluster()?;
     let own_pod = pod::own();
     let wanted = wanted(args, purpose, own_pod.clone())?;
@@ -93,14 +88,9 @@ pub(super) async fn grant(
         let heartbeat = AbortOnDropHandle::new(heartbeat);
         let mut watched = Watched::new(&claimant.locks, &claim.name_any());
         let holding = claimant.until_held(&mut watched, progress).await?;
-        Ok((claim, holding, watched, heartbeat))
+        Ok::<_, NotHeld>((claim, holding, watched, heartbeat))
     };
-    let result = tokio::select! {
-        biased;
-        signal = signals.ending() => Err(NotHeld::Signal(signal)),
-        result = attempt => result,
-    };
-    match result {
+    match signals.unless_ending(attempt).await {
         Ok((claim, holding, watched, heartbeat)) => {
             Ok(GrantedClaim { client: claimant.client, claim, holding, watched, server_time, heartbeat })
         }
@@ -182,7 +172,11 @@ impl Claimant<'_> {
             match created {
                 Ok(claim) => return Ok(claim),
                 Err(RequestError::Unknown(_)) => {}
-                Err(error) => return Err(NotHeld::Failed(self.refused(&error))),
+                Err(error) => {
+                    let namespace = self.wanted.namespace().unwrap_or_default();
+                    let failure = format!("the claim in namespace {namespace} was not created");
+                    return Err(Problem::of_holder(&failure, &error).into());
+                }
             }
             self.pause(progress).await?;
         }
@@ -254,25 +248,17 @@ impl Claimant<'_> {
         NotHeld::NotAnswered(format!("lock {} was not acquired: {why}", self.args.lock))
     }
 
-    fn refused(&self, error: &RequestError) -> anyhow::Error {
-        let namespace = self.wanted.namespace().unwrap_or_default();
-        Problem::of_holder(&format!("the claim in namespace {namespace} was not created"), error).into()
-    }
-
     /// Deletes the claim, even if its creation had no reply.
     async fn withdraw(&self) {
         if !self.can_exist {
             return;
         }
         if let Err(failed) = requests::delete(&self.client, &self.wanted).await {
-            let name = self.name();
-            console::report(format_args!("delete the claim dlock {name}, or it can get the lock later: {failed}"));
+            let (namespace, name) = (self.wanted.namespace().unwrap_or_default(), self.wanted.name_any());
+            console::report(format_args!(
+                "delete the claim dlock {namespace}/{name}, or it can get the lock later: {failed}"
+            ));
         }
-    }
-
-    /// `<namespace>/<name>` of the claim.
-    fn name(&self) -> String {
-        format!("{}/{}", self.wanted.namespace().unwrap_or_default(), self.wanted.name_any())
     }
 }
 

@@ -164,11 +164,9 @@ mod tests {
     #[test]
     fn a_detached_hold_shows_no_heartbeat() {
         let owner = Owner::Identity("me".into(), None);
-        assert_eq!(claim(&args(&[]), "shop", "k", &owner, Purpose::Detached).spec.claim.unwrap().heartbeat, None);
-        assert_eq!(
-            claim(&args(&["--ttl", "1s"]), "shop", "k", &owner, Purpose::Attended).spec.claim.unwrap().heartbeat,
-            Some(SHORTEST_HEARTBEAT)
-        );
+        let claimed = |more: &[&str], purpose| claim(&args(more), "shop", "k", &owner, purpose).spec.claim.unwrap();
+        assert_eq!(claimed(&[], Purpose::Detached).heartbeat, None);
+        assert_eq!(claimed(&["--ttl", "1s"], Purpose::Attended).heartbeat, Some(SHORTEST_HEARTBEAT));
     }
 
     /// Otherwise the claim of a killed `acquire --try` gets the lock later, for --max-hold.

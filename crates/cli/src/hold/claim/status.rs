@@ -5,7 +5,7 @@ use redlock_api::conditions::{AcceptedReason, HeldReason, LockCondition, Status,
 use redlock_api::{DistributedLock, DistributedLockStatus};
 
 /// The hold of a claim, as its status describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holding {
     pub(crate) nonce: String,
     pub(crate) token: i64,
@@ -137,21 +137,15 @@ fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> ClaimState
 
 #[cfg(test)]
 mod tests {
+    use redlock_api::test_util::lock;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::objects::fake::condition;
 
-    fn lock(status: &Value) -> DistributedLock {
-        let lock = json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": "reindex-abcde", "namespace": "shop"},
-            "spec": {"key": "reindex", "claim": {"identity": "me"}}, "status": status,
-        });
-        serde_json::from_value(lock).unwrap()
-    }
-
-    fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
-        json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    /// The state of a claim with this status.
+    fn state(status: &Value, nonce: Option<&str>) -> ClaimState {
+        read(Some(&lock(json!({"claim": {"identity": "me"}}), status.clone())), nonce)
     }
 
     fn held() -> Value {
@@ -163,11 +157,11 @@ mod tests {
 
     #[test]
     fn a_held_claim_says_until_when() {
-        let ClaimState::Held(holding) = read(Some(&lock(&held())), None) else { panic!("held") };
+        let ClaimState::Held(holding) = state(&held(), None) else { panic!("held") };
         assert_eq!((holding.token, holding.key.as_str()), (7, "shop/reindex"));
         assert_eq!(holding.valid_until % 60_000, 10_500);
-        assert!(matches!(read(Some(&lock(&held())), Some("n1")), ClaimState::Held(_)));
-        assert!(matches!(read(Some(&lock(&held())), Some("n2")), ClaimState::Ended { .. }));
+        assert!(matches!(state(&held(), Some("n1")), ClaimState::Held(_)));
+        assert!(matches!(state(&held(), Some("n2")), ClaimState::Ended { .. }));
         assert!(matches!(read(None, Some("n1")), ClaimState::Ended { .. }));
     }
 
@@ -175,19 +169,19 @@ mod tests {
     fn a_hold_without_a_validity_is_waited_for() {
         let mut status = held();
         status["validUntil"] = Value::Null;
-        assert!(matches!(read(Some(&lock(&status)), None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
+        assert!(matches!(state(&status, None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
         // A published hold does not end because its validity is not in the status yet.
-        assert!(matches!(read(Some(&lock(&status)), Some("n1")), ClaimState::Waiting { .. }));
+        assert!(matches!(state(&status, Some("n1")), ClaimState::Waiting { .. }));
     }
 
     #[test]
     fn an_ending_hold_is_lost_though_it_is_still_valid() {
         let mut status = held();
         status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
-        let ClaimState::Ended { why, end } = read(Some(&lock(&status)), Some("n1")) else { panic!("ended") };
+        let ClaimState::Ended { why, end } = state(&status, Some("n1")) else { panic!("ended") };
         assert_eq!((why.as_str(), end), ("by alice (Broken)", End::Lost("by alice (Broken)".into())));
         status["ending"]["reason"] = json!("MaxHoldReached");
-        assert!(matches!(read(Some(&lock(&status)), Some("n1")), ClaimState::Ended { end: End::MaxHold, .. }));
+        assert!(matches!(state(&status, Some("n1")), ClaimState::Ended { end: End::MaxHold, .. }));
     }
 
     #[test]
@@ -195,14 +189,14 @@ mod tests {
         let queued = json!({"queuePosition": 2, "conditions": [condition("Held", "False", "Queued", "bob holds it")]});
         let wanted =
             ClaimState::Waiting { why: "place 2 in the queue. bob holds it".into(), obstacle: Obstacle::Taken };
-        assert_eq!(read(Some(&lock(&queued)), None), wanted);
+        assert_eq!(state(&queued, None), wanted);
         let refused = json!({"conditions": [condition("Accepted", "False", "QuorumNotFound", "no such quorum")]});
         let wanted = ClaimState::Waiting { why: "no such quorum (QuorumNotFound)".into(), obstacle: Obstacle::Other };
-        assert_eq!(read(Some(&lock(&refused)), None), wanted);
+        assert_eq!(state(&refused, None), wanted);
         let too_long = json!({"conditions": [condition("Accepted", "False", "TTLTooLong", "at most 30s")]});
         let wanted = ClaimState::Waiting { why: "at most 30s (TTLTooLong)".into(), obstacle: Obstacle::Refused };
-        assert_eq!(read(Some(&lock(&too_long)), None), wanted);
-        assert!(matches!(read(Some(&lock(&json!({}))), None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
+        assert_eq!(state(&too_long, None), wanted);
+        assert!(matches!(state(&json!({}), None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
     }
 
     #[test]
@@ -210,8 +204,6 @@ mod tests {
         let finished = json!({"conditions": [
             condition("Held", "False", "WaitTimeout", "it waited 1m"), condition("Finished", "True", "WaitTimeout", ""),
         ]});
-        assert!(
-            matches!(read(Some(&lock(&finished)), None), ClaimState::Ended { why, .. } if why == "it waited 1m (WaitTimeout)")
-        );
+        assert!(matches!(state(&finished, None), ClaimState::Ended { why, .. } if why == "it waited 1m (WaitTimeout)"));
     }
 }

@@ -120,9 +120,7 @@ impl ValiditySource {
             match state {
                 HoldState::Until(until) => return Ok(until),
                 HoldState::Lost(why) => bail!("{why}"),
-                HoldState::Unknown if SystemClock.boottime().since(begun) > ttl / 2 => {
-                    bail!(UNREAD)
-                }
+                HoldState::Unknown if SystemClock.boottime().since(begun) > ttl / 2 => bail!(UNREAD),
                 HoldState::Unknown => sleep(PAUSE).await,
             }
         }

@@ -100,14 +100,8 @@ async fn renew(
             }
             () = sleep(pause) => {
                 let until = valid_until(guard);
-                published.send_if_modified(|validity| {
-                    // Two readings of one validity differ a little.
-                    let is_later = until > validity.until + RESOLUTION;
-                    if is_later {
-                        validity.until = until;
-                    }
-                    is_later
-                });
+                // Two readings of one validity differ a little.
+                published.send_if_modified(|validity| until > validity.until + RESOLUTION && validity.extend(until));
             }
         }
     };

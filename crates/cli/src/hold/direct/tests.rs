@@ -1,8 +1,8 @@
 use redlock_client::test_util::FakeMembers;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::super::arguments::tests::parsed;
+use super::super::progress::tests::recorded;
 use super::*;
 
 /// Direct locks on fake members, and the sender of their client.
@@ -22,10 +22,7 @@ async fn a_waiting_lock_reports_each_new_reason() {
     }
     let args = parsed(&["--lock", "a/b", "--direct", "--admit-at-once"]);
     let (direct, _client) = connected(&args, &members).await;
-    let (sender, mut reasons) = mpsc::unbounded_channel();
-    let mut progress = Progress::reported(&args.lock, move |why, is_certain| {
-        let _ = sender.send((why.to_owned(), is_certain));
-    });
+    let (mut progress, mut reasons) = recorded(&args.lock);
     let (_end, mut signals) = Signals::of_one_wait();
     let script = async {
         let (why, is_certain) = reasons.recv().await.unwrap();
@@ -49,10 +46,7 @@ async fn a_held_slot_is_no_other_holder_while_one_is_free() {
     members.iter().for_each(|member| member.set("a/b#0", "another holder", WITHOUT_END));
     let args = parsed(&["--lock", "a/b", "--direct", "--admit-at-once", "--slots", "2"]);
     let (direct, _client) = connected(&args, &members).await;
-    let (sender, mut reasons) = mpsc::unbounded_channel();
-    let mut progress = Progress::reported(&args.lock, move |why, _| {
-        let _ = sender.send(why.to_owned());
-    });
+    let (mut progress, mut reasons) = recorded(&args.lock);
     let (_end, mut signals) = Signals::of_one_wait();
     // The first slot of an attempt is random.
     for _ in 0..16 {
@@ -62,7 +56,7 @@ async fn a_held_slot_is_no_other_holder_while_one_is_free() {
     assert_eq!(reasons.try_recv().ok(), None);
     members.iter().for_each(|member| member.set("a/b#1", "a second one", WITHOUT_END));
     assert!(timeout(REFRESH, take(&direct, &args, &mut signals, &mut progress)).await.is_err());
-    assert!(reasons.try_recv().unwrap().contains("held by another"), "no slot is free");
+    assert!(reasons.try_recv().unwrap().0.contains("held by another"), "no slot is free");
 }
 
 /// An agent answers with the newest text. The user gets a line for each kind of reason only.
@@ -74,10 +68,7 @@ async fn a_new_text_of_the_same_reason_reaches_the_listener() {
         attempts.send(("a/b".to_owned(), NotAcquired::HeldByOther { refusals, longest: None })).unwrap();
     }
     drop(attempts);
-    let (sender, mut reasons) = mpsc::unbounded_channel();
-    let mut progress = Progress::reported(&args.lock, move |why, _| {
-        let _ = sender.send(why.to_owned());
-    });
+    let (mut progress, mut reasons) = recorded(&args.lock);
     timeout(REFRESH / 20, report(&mut received, &args, &mut progress)).await.unwrap_err();
     let texts: Vec<_> = std::iter::from_fn(|| reasons.try_recv().ok()).collect();
     assert!(matches!(&texts[..], [first, second] if first != second), "{texts:?}");

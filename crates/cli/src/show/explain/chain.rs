@@ -9,7 +9,7 @@ use quorum_link::quorum_link;
 
 use crate::cluster::objects::LockObject;
 use crate::output::Tone;
-use crate::output::format::{and, moment};
+use crate::output::format::{and, count, moment};
 use crate::show::{advice, lock_row};
 use redlock_api::MilliTime;
 use redlock_api::conditions::{HeldReason, KEY_NEVER_EXPIRES, LockCondition};
@@ -57,6 +57,13 @@ pub struct Link {
     pub lines: Vec<String>,
     /// The step for the user.
     pub to_do: Option<String>,
+}
+
+impl Link {
+    /// A link with one sentence, and without a step.
+    fn new(about: &'static str, state: State, line: impl Into<String>) -> Self {
+        Self { about, state, lines: vec![line.into()], to_do: None }
+    }
 }
 
 /// Why a lock is held or not.
@@ -128,19 +135,16 @@ fn summary(target: &str, first: Option<&LockObject>, all: &[&LockObject], now: M
         let token = lock.status.fencing_token.map(|token| format!(" with token {token}")).unwrap_or_default();
         return format!("{target} is held by {:?}{token}{until}.", lock.who());
     }
-    let holders: Vec<_> = all.iter().filter(|other| other.is_held()).map(|other| other.who()).collect();
-    if holders.is_empty() {
-        format!("{target} is not held: {}.", reason_text(lock))
-    } else {
-        format!("{target} is not held by dlock/{}: {} has the key.", lock.name_any(), quoted(&holders))
+    match holders(all) {
+        None => format!("{target} is not held: {}.", reason_text(lock)),
+        Some(holders) => format!("{target} is not held by dlock/{}: {holders} has the key.", lock.name_any()),
     }
 }
 
 /// One sentence about the end of a lock, and about the present holder of its key.
 fn ended_summary(target: &str, lock: &LockObject, all: &[&LockObject]) -> String {
     let reason = lock.condition(LockCondition::Finished).map_or("Finished", |finished| &finished.reason);
-    let holders: Vec<_> = all.iter().filter(|other| other.is_held()).map(|other| other.who()).collect();
-    let key = if holders.is_empty() { String::new() } else { format!(" {} has the key now.", quoted(&holders)) };
+    let key = holders(all).map(|holders| format!(" {holders} has the key now.")).unwrap_or_default();
     format!("{target} ended with reason {reason}.{key}")
 }
 
@@ -163,9 +167,10 @@ fn end_link(lock: &LockObject, now: MilliTime) -> Option<Link> {
     Some(Link { about: "end", state, lines, to_do })
 }
 
-/// Identities in quotes.
-fn quoted(names: &[String]) -> String {
-    and(&names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>())
+/// The identities of the holders, in quotes.
+fn holders(all: &[&LockObject]) -> Option<String> {
+    let names: Vec<_> = all.iter().filter(|lock| lock.is_held()).map(|lock| format!("{:?}", lock.who())).collect();
+    (!names.is_empty()).then(|| and(&names))
 }
 
 fn reason_text(lock: &LockObject) -> String {
@@ -197,26 +202,19 @@ fn operator_link(lock: &LockObject) -> Option<Link> {
     if !lock.status.conditions.is_empty() && (observed.is_none() || observed >= lock.metadata.generation) {
         return None;
     }
-    let lines = if lock.status.conditions.is_empty() {
-        format!("The operator has not reconciled DistributedLock {} yet.", lock.name_any())
-    } else {
-        format!("The operator has not reconciled the newest version of DistributedLock {} yet.", lock.name_any())
-    };
-    let to_do = Some(
-        "Wait a second. If it lasts, check that an operator runs and watches this namespace: redlock doctor".into(),
-    );
-    Some(Link { about: "operator", state: State::Waits, lines: vec![lines], to_do })
+    let version = if lock.status.conditions.is_empty() { "" } else { "the newest version of " };
+    let line = format!("The operator has not reconciled {version}DistributedLock {} yet.", lock.name_any());
+    let to_do = "Wait a second. If it lasts, check that an operator runs and watches this namespace: redlock doctor";
+    Some(Link { to_do: Some(to_do.into()), ..Link::new("operator", State::Waits, line) })
 }
 
 fn accepted_link(lock: &LockObject) -> Link {
     let about = "accepted";
     let Some(accepted) = lock.condition(LockCondition::Accepted) else {
-        let lines = vec!["The operator has not reported whether it can serve the lock.".into()];
-        return Link { about, state: State::Unknown, lines, to_do: None };
+        return Link::new(about, State::Unknown, "The operator has not reported whether it can serve the lock.");
     };
     if accepted.status == "True" && lock.fault().is_none() {
-        let lines = vec!["The operator can serve the lock as it is.".into()];
-        return Link { about, state: State::Fine, lines, to_do: None };
+        return Link::new(about, State::Fine, "The operator can serve the lock as it is.");
     }
     let cause = lock.fault().unwrap_or(accepted);
     let advice = advice::of_lock(cause);
@@ -234,10 +232,8 @@ fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
     let votes = status.votes.as_deref().map(|votes| format!(" {votes} members store it.")).unwrap_or_default();
     let mut lines = vec![format!("{who:?} holds the lock{since}.{votes}")];
     if let Some(until) = lock.valid_until().filter(|until| *until < now && status.ending.is_none()) {
-        lines.push(format!(
-            "Its validity ended at {}, and the operator has published no later one.",
-            moment(until, now)
-        ));
+        let ended = moment(until, now);
+        lines.push(format!("Its validity ended at {ended}, and the operator has published no later one."));
         let to_do = Some("Check that the operator works: redlock doctor".into());
         return Link { about: "holder", state: State::Stops, lines, to_do };
     }
@@ -259,8 +255,7 @@ fn hold_link(lock: &LockObject, now: MilliTime) -> Link {
 fn wait_link(lock: &LockObject, all: &[&LockObject], now: MilliTime) -> Link {
     let about = if lock.spec.election.is_some() { "candidate" } else { "claim" };
     let Some(held) = lock.condition(LockCondition::Held) else {
-        let lines = vec!["The operator has not reported why the lock is not held.".into()];
-        return Link { about, state: State::Unknown, lines, to_do: None };
+        return Link::new(about, State::Unknown, "The operator has not reported why the lock is not held.");
     };
     let advice = advice::of_lock(held);
     let waits_for_user = [HeldReason::Suspended, HeldReason::Unreadable, HeldReason::NoCandidate];
@@ -302,10 +297,8 @@ fn queue_link(all: &[&LockObject], first: Option<&LockObject>) -> Option<Link> {
         let position = lock.status.queue_position.unwrap_or_default();
         format!("{position}. dlock/{} ({:?}, priority {})", lock.name_any(), lock.who(), lock.spec.priority)
     };
-    let mut lines = vec![format!(
-        "{} for the key.",
-        if queue.len() == 1 { "1 lock waits".into() } else { format!("{} locks wait", queue.len()) }
-    )];
+    let wait = if queue.len() == 1 { "waits" } else { "wait" };
+    let mut lines = vec![format!("{} {wait} for the key.", count(queue.len(), "lock"))];
     lines.extend(near.iter().take(10).map(place));
     let other: Vec<_> =
         far.iter().take(10).map(|lock| format!("dlock/{} ({})", lock.name_any(), lock_row::state(lock))).collect();

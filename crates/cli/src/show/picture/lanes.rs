@@ -96,33 +96,24 @@ mod tests {
     use super::*;
     use crate::cluster::objects::fake::{held, lock, now};
 
-    fn lanes(histories: &[&str]) -> Lanes {
-        let mut locks = vec![held("a")];
-        for (index, history) in histories.iter().enumerate() {
-            let yaml = format!("{{spec: {{key: reindex}}, status: {{history: [{history}]}}}}");
-            locks.push(lock(&format!("l{index}"), &yaml));
+    /// A hold of `x` in the past, and one of `a` for the last minute.
+    fn lanes(from: &str, to: &str) -> Lanes {
+        let past = format!("{{identity: x, from: 2026-01-01T{from}Z, to: 2026-01-01T{to}Z, reason: Expired}}");
+        let past = lock("l", &format!("{{spec: {{key: reindex}}, status: {{history: [{past}]}}}}"));
+        Lanes::of(&Picture::of(&[held("a"), past], [], now()).keys[0], now())
+    }
+
+    #[test]
+    fn only_holds_that_overlap_have_lanes_of_their_own() {
+        for (from, to, expected) in [
+            ("11:58:00.000", "11:58:30.000", &["|x==|     |a=======>"][..]),
+            ("11:58:00.000", "11:59:30.000", &["|x============|", "          |a=======>"]),
+            ("10:00:00.000", "10:00:00.100", &["|                  |"]),
+        ] {
+            let lanes = lanes(from, to);
+            assert_eq!(lanes.text(20), expected, "{from} {to}");
+            assert_eq!(lanes.reasons(), ["Expired"], "{from} {to}");
         }
-        Lanes::of(&Picture::of(&locks, [], now()).keys[0], now())
-    }
-
-    #[test]
-    fn holds_one_after_the_other_share_a_lane() {
-        let past = "{identity: x, from: 2026-01-01T11:58:00.000Z, to: 2026-01-01T11:58:30.000Z, reason: Released}";
-        let lanes = lanes(&[past]);
-        assert_eq!(lanes.text(40), ["|x=======|          |a=================>"]);
-        assert_eq!(lanes.reasons(), ["Released"]);
-    }
-
-    #[test]
-    fn holds_that_overlap_are_visible() {
-        let past = "{identity: x, from: 2026-01-01T11:58:00.000Z, to: 2026-01-01T11:59:30.000Z, reason: Expired}";
-        assert_eq!(lanes(&[past]).text(20), ["|x============|", "          |a=======>"]);
-    }
-
-    #[test]
-    fn a_short_hold_has_a_cell_and_no_history_is_empty() {
-        let past = "{identity: x, from: 2026-01-01T10:00:00.000Z, to: 2026-01-01T10:00:00.100Z, reason: Broken}";
-        assert_eq!(lanes(&[past]).text(20), ["|                  |"]);
         let free = lock("b", "{spec: {key: other}}");
         let picture = Picture::of([&free], [], now());
         assert_eq!(Lanes::of(&picture.keys[0], now()), Lanes::default());

@@ -1,13 +1,15 @@
 //! Waits of a claim, and its holder.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use redlock_api::test_util::lock;
 use serde_json::{Value, json};
 
 use super::super::super::arguments::tests::parsed;
+use super::super::super::progress::tests::recorded;
 use super::*;
-use crate::cluster::fake::is_watch;
+use crate::cluster::fake::{failure, is_watch, list};
+use crate::cluster::objects::fake::condition;
 
 /// A claimant without a pod and a deadline, which has sent no request.
 fn claimant(args: &LockArgs, cluster: Cluster, wanted: DistributedLock) -> Claimant<'_> {
@@ -25,38 +27,25 @@ fn claimant(args: &LockArgs, cluster: Cluster, wanted: DistributedLock) -> Claim
 
 /// The reasons that a claim with this status reports until a wait ends, and its end.
 async fn reported(status: Value) -> (Vec<(String, bool)>, NotHeld) {
-    let claim = json!({
-        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-        "metadata": {"name": "reindex-abcde", "namespace": "shop"},
-        "spec": {"key": "reindex", "claim": {"identity": "me"}}, "status": status,
-    });
-    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": [claim]});
+    let claim = lock(json!({"claim": {"identity": "me"}}), status);
+    let object = serde_json::to_value(&claim).unwrap();
     let cluster = Cluster::answering(move |request| match is_watch(request) {
-        true => (500, json!({"reason": "InternalError", "code": 500})),
-        false => (200, list.clone()),
+        true => failure(500, "InternalError"),
+        false => list(std::slice::from_ref(&object)),
     });
     let args = parsed(&["--lock", "shop/reindex"]);
     let deadline = Some(SystemClock.boottime() + 2 * QUIET);
-    let wanted = serde_json::from_value(claim).unwrap();
-    let claimant = Claimant { can_exist: true, deadline, ..claimant(&args, cluster, wanted) };
-    let reasons = Arc::new(Mutex::new(Vec::new()));
-    let mut progress = Progress::reported(&args.lock, {
-        let reasons = Arc::clone(&reasons);
-        move |why, is_certain| reasons.lock().unwrap().push((why.to_owned(), is_certain))
-    });
-    let mut watched = Watched::new(&claimant.locks, "reindex-abcde");
+    let claimant = Claimant { can_exist: true, deadline, ..claimant(&args, cluster, claim) };
+    let (mut progress, mut reasons) = recorded(&args.lock);
+    let mut watched = Watched::new(&claimant.locks, "l");
     let end = claimant.until_held(&mut watched, &mut progress).await.unwrap_err();
-    let reasons = reasons.lock().unwrap().clone();
-    (reasons, end)
+    (std::iter::from_fn(|| reasons.try_recv().ok()).collect(), end)
 }
 
 /// An agent answers 503 then, so that `run --agent` does not report another holder.
 #[tokio::test(start_paused = true)]
 async fn only_another_holder_is_a_certain_reason() {
-    let held = |reason: &str| {
-        json!({"conditions": [{"type": "Held", "status": "False", "reason": reason, "message": reason,
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
-    };
+    let held = |reason: &str| json!({"conditions": [condition("Held", "False", reason, reason)]});
     for (status, why, is_certain) in [
         (json!({}), SILENT_OPERATOR, false),
         (held("NoQuorum"), "NoQuorum", false),
@@ -75,18 +64,12 @@ async fn only_a_pod_of_this_cluster_holds_the_claim() {
     for (extra, is_held_by_pod) in
         [(json!({"authentication.kubernetes.io/pod-uid": ["u-1"]}), true), (json!({}), false)]
     {
-        let cluster = Cluster::answering(move |_| {
-            let user = json!({"username": "ci", "extra": extra});
-            (
-                201,
-                json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}, "status": {"userInfo": user}}),
-            )
-        });
+        let review = json!({"metadata": {}, "status": {"userInfo": {"username": "ci", "extra": extra}}});
+        let cluster = Cluster::answering(move |_| (201, review.clone()));
         let own = OwnPod { namespace: "shop".to_owned(), name: "job-x".to_owned(), uid: "u-1".to_owned() };
         let wanted = wanted(&args, Purpose::Attended, Some(own.clone())).unwrap();
         let mut claimant = Claimant { own_pod: Some(own), ..claimant(&args, cluster, wanted) };
-        let mut progress = Progress::reported(&args.lock, |_, _| {});
-        claimant.name_creator(&mut progress).await.unwrap();
+        claimant.name_creator(&mut recorded(&args.lock).0).await.unwrap();
         let claim = claimant.wanted.spec.claim.clone().unwrap();
         assert_eq!((claim.pod_uid.is_some(), claim.identity.is_none()), (is_held_by_pod, is_held_by_pod));
         assert_eq!(claimant.wanted.metadata.owner_references.is_some(), is_held_by_pod);
@@ -112,7 +95,7 @@ async fn a_user_without_the_role_is_told_once_which_one() {
     let status = json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
     let cluster = Cluster::answering(move |_| (403, status.clone()));
     let mut claimant = claimant(&args, cluster, wanted);
-    let refused = claimant.create(&mut Progress::reported(&args.lock, |_, _| {})).await;
+    let refused = claimant.create(&mut recorded(&args.lock).0).await;
     let Err(NotHeld::Failed(error)) = refused else { panic!("{refused:?}") };
     let next = "next: Bind the ClusterRole redlock-operator-holder to this account.";
     assert_eq!(format!("{error:#}"), format!("the claim in namespace shop was not created: {message}\n{next}"));
@@ -126,13 +109,11 @@ async fn a_creation_is_repeated_after_a_conflict_without_a_claim() {
     let wanted = wanted(&args, Purpose::Attended, None).unwrap();
     let (creations, created) = (AtomicUsize::new(0), serde_json::to_value(&wanted).unwrap());
     let cluster = Cluster::answering(move |request| match request.method().as_str() {
-        "GET" => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
-        _ if creations.fetch_add(1, Ordering::SeqCst) == 0 => {
-            (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
-        }
+        "GET" => failure(404, "NotFound"),
+        _ if creations.fetch_add(1, Ordering::SeqCst) == 0 => failure(409, "Conflict"),
         _ => (201, created.clone()),
     });
     let mut claimant = claimant(&args, cluster, wanted);
-    let created = claimant.create(&mut Progress::reported(&args.lock, |_, _| {})).await.unwrap();
+    let created = claimant.create(&mut recorded(&args.lock).0).await.unwrap();
     assert_eq!(created.name_any(), claimant.wanted.name_any());
 }

@@ -77,13 +77,7 @@ fn a_clock_that_is_set_back_prolongs_no_published_validity() {
         let now = SystemClock.boottime();
         server_time.set_offset(ClockOffset::of_reading(UnixMicros(millis * 1_000), Duration::ZERO, now, now));
     };
-    let holding = Holding {
-        nonce: String::new(),
-        token: 1,
-        identity: String::new(),
-        key: String::new(),
-        valid_until: 1_000_010_000,
-    };
+    let holding = Holding { valid_until: 1_000_010_000, ..Holding::default() };
     learn(1_000_000_000);
     let begun = SystemClock.boottime();
     let mut trust = ValiditySource::Status { server_time: server_time.clone(), skew, published: None };
@@ -126,13 +120,8 @@ async fn a_source_follows_a_secret_that_gets_an_authority() {
     for (name, text) in [("quorum", "1"), ("fenced", "true"), ("urls", "redis://127.0.0.1:1")] {
         write(name, text);
     }
-    let holding = Holding {
-        nonce: "0123456789abcdef0123".to_owned(),
-        token: 1,
-        identity: String::new(),
-        key: "shop/reindex".to_owned(),
-        valid_until: 0,
-    };
+    let nonce = "0123456789abcdef0123".to_owned();
+    let holding = Holding { nonce, key: "shop/reindex".to_owned(), ..Holding::default() };
     let mut source = ValiditySource::members(Members::Directory(directory.clone()), &holding).await.unwrap();
     assert_eq!(asked(&source).await, ["127.0.0.1:1"]);
     write("urls", "rediss://127.0.0.1:2");

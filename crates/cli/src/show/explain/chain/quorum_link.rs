@@ -23,21 +23,17 @@ pub enum QuorumState {
 }
 
 pub(super) fn quorum_link(answer: &QuorumState, now: MilliTime) -> Link {
-    let unknown = |text: String| Link { about: "quorum", state: State::Unknown, lines: vec![text], to_do: None };
+    let unknown = |text: String| Link::new("quorum", State::Unknown, text);
     match answer {
         QuorumState::Found(quorum) => of_quorum(quorum, now),
         QuorumState::Absent(name) => Link {
-            about: "quorum",
-            state: State::Stops,
-            lines: vec![format!("RedisQuorum {name} does not exist.")],
             to_do: Some(format!("Create RedisQuorum {name}, or create the lock again with another quorumRef.")),
+            ..Link::new("quorum", State::Stops, format!("RedisQuorum {name} does not exist."))
         },
         QuorumState::Hidden(name) => unknown(format!("You cannot read RedisQuorum {name}.")),
         QuorumState::Defaults(names) if names.is_empty() => Link {
-            about: "quorum",
-            state: State::Stops,
-            lines: vec!["The lock names no RedisQuorum, and none is marked as the default.".into()],
             to_do: Some("Set defaultQuorum in the chart's values, or create the lock again with a quorumRef.".into()),
+            ..Link::new("quorum", State::Stops, "The lock names no RedisQuorum, and none is marked as the default.")
         },
         QuorumState::Defaults(names) => unknown(format!(
             "The lock uses the default RedisQuorum of its operator. These are marked as a default: {}.",
@@ -60,12 +56,8 @@ pub fn of_quorum(quorum: &QuorumObject, now: MilliTime) -> Link {
             || Some("Check that the operator runs: redlock doctor".into()),
             |ready| advice::of_quorum(ready).to_do,
         );
-        return Link {
-            about: "quorum",
-            state,
-            lines: vec![format!("RedisQuorum {name} has no members yet: {message}.")],
-            to_do,
-        };
+        let line = format!("RedisQuorum {name} has no members yet: {message}.");
+        return Link { to_do, ..Link::new("quorum", state, line) };
     }
     let votes = if voting == 1 { "votes" } else { "vote" };
     let mut lines =
