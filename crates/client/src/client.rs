@@ -34,7 +34,7 @@ pub use url::UrlError;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -56,6 +56,11 @@ use secret_entries::SecretEntries;
 
 /// Pause between two checks for deliveries, or for a majority.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Locks the mutex, also after a panic of its holder.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Locks over one quorum of independent masters.
 ///
@@ -103,15 +108,14 @@ impl Client {
 
     fn from_config(config: Config) -> Self {
         let node_timeout = config.settings.node_timeout;
-        let mut redlock = Redlock::new(Arc::clone(&config.clock), config.settings);
+        let (clock, observer) = (config.machine.clock.clone(), config.locks.observer.clone());
+        let mut redlock = Redlock::new(Arc::clone(&clock), config.settings);
         if let Some(reach) = config.token_reach {
             redlock = redlock.with_token_reach(reach);
         }
-        let clock = Arc::clone(&config.clock);
-        let members = MemberSet::new(config.members, clock, config.admission, config.restores)
-            .with_observer(config.observer.clone());
-        let members = Arc::new(members);
-        let renewer = Arc::new(Renewer::new(Arc::clone(&config.clock), config.observer.clone()));
+        let members = MemberSet::new(config.members, Arc::clone(&clock), config.admission, config.restores);
+        let members = Arc::new(members.with_observer(observer.clone()));
+        let renewer = Arc::new(Renewer::new(Arc::clone(&clock), observer));
         let hints = Arc::new(Hints::new(redlock.clone(), Arc::clone(&members), config.runtime));
         let mut tasks = vec![
             tokio::spawn(Arc::clone(&members).follow(node_timeout)),
@@ -128,7 +132,7 @@ impl Client {
         }));
         Self(Arc::new(Inner {
             redlock,
-            clock: config.clock,
+            clock,
             members,
             redis: config.redis,
             listener_endpoints,
@@ -137,14 +141,8 @@ impl Client {
             renewer,
             local_queue: LocalQueue::default(),
             hints,
-            key_prefix: config.key_prefix,
-            ttl: config.ttl,
-            wait: config.wait,
-            retry: config.retry,
-            margin: config.margin,
+            settings: config.locks,
             longest_ttl: config.longest_ttl,
-            tokens: config.tokens,
-            observer: config.observer,
             closing: Closing::default(),
             tasks,
         }))
@@ -160,7 +158,7 @@ impl Client {
     /// is unreadable.
     pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
         let secret = SecretEntries::read(data)?;
-        let trust = self.0.trust.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let trust = locked(&self.0.trust).clone();
         let new = endpoints(&parsed(&secret.urls)?, &trust)?;
         let has_rules = self.0.secret.as_ref().is_some_and(|current| current.has_rules_of(&secret));
         let position = |member: &Arc<RedisMember>| new.iter().position(|(name, _)| name == member.name());
@@ -181,7 +179,7 @@ impl Client {
     /// The new configuration can have another certificate authority, for example.
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, config: Arc<rustls::ClientConfig>) {
-        self.0.trust.lock().unwrap_or_else(PoisonError::into_inner).tls = Some(config);
+        locked(&self.0.trust).tls = Some(config);
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -209,7 +207,7 @@ impl Client {
     ///
     /// [`Lock::acquire`] and [`Lock::try_acquire`] take it.
     pub fn lock(&self, key: impl Into<LockKey>) -> Lock {
-        Lock::new(self.clone(), key.into(), self.0.ttl, self.0.wait)
+        Lock::new(self.clone(), key.into(), self.0.settings.ttl, self.0.settings.wait)
     }
 
     /// Describes an election.

@@ -18,20 +18,12 @@ fn a_long_message_is_cut_and_cut_again_alike() {
 #[test]
 fn a_new_condition_is_appended() {
     let mut conditions = Vec::new();
-    assert!(set_condition(
-        &mut conditions,
-        LockCondition::Held,
-        true,
-        HeldReason::Held,
-        "held by a",
-        (Some(3), "2026-01-01T00:00:01.7Z".parse().unwrap())
-    ));
-    assert_eq!(
-        serde_json::to_value(&conditions).unwrap(),
-        serde_json::json!([{"type": "Held", "status": "True", "reason": "Held", "message": "held by a",
-            "observedGeneration": 3, "lastTransitionTime": "2026-01-01T00:00:01Z"}])
-    );
-    let read_back: Vec<Condition> = serde_json::from_value(serde_json::to_value(&conditions).unwrap()).unwrap();
+    let at = (Some(3), "2026-01-01T00:00:01.7Z".parse().unwrap());
+    assert!(set_condition(&mut conditions, LockCondition::Held, true, HeldReason::Held, "held by a", at));
+    let written = serde_json::json!([{"type": "Held", "status": "True", "reason": "Held", "message": "held by a",
+        "observedGeneration": 3, "lastTransitionTime": "2026-01-01T00:00:01Z"}]);
+    assert_eq!(serde_json::to_value(&conditions).unwrap(), written);
+    let read_back: Vec<Condition> = serde_json::from_value(written).unwrap();
     assert_eq!(read_back, conditions);
     assert!(is_true(&conditions, LockCondition::Held));
     assert!(!is_true(&conditions, LockCondition::Accepted));
@@ -54,16 +46,9 @@ fn the_transition_time_stays_while_the_status_stays() {
 #[test]
 fn a_new_generation_or_message_is_a_change() {
     let mut conditions = Vec::new();
-    let mut set = |message: &str, generation| {
-        set_condition(
-            &mut conditions,
-            QuorumCondition::Ready,
-            false,
-            CommonReason::MembersFenced,
-            message,
-            (generation, at(1)),
-        )
-    };
+    let (ready, reason) = (QuorumCondition::Ready, CommonReason::MembersFenced);
+    let mut set =
+        |message: &str, generation| set_condition(&mut conditions, ready, false, reason, message, (generation, at(1)));
     assert!(set("main-0 until 00:31", Some(1)));
     assert!(!set("main-0 until 00:31", Some(1)));
     assert!(set("main-1 until 00:31", Some(1)));

@@ -45,7 +45,7 @@ impl Inner {
         ttl: Duration,
         (begun, deadline): (Boottime, Boottime),
     ) -> Result<GrantedLock<'_>, NotAcquired> {
-        let key = &target.key;
+        let (key, retry) = (&target.key, self.settings.retry);
         let mut pause = FIRST_RETRY;
         let mut subscription: Option<ReleaseSubscription> = None;
         if self.hints.yields(key) {
@@ -57,7 +57,7 @@ impl Inner {
         }
         loop {
             // The attempt follows this check, so it also finds a release from before the subscriptions.
-            let longest = if self.hints.has_majority(key) { self.retry.max(MAX_NOTIFIED_PAUSE) } else { self.retry };
+            let longest = if self.hints.has_majority(key) { retry.max(MAX_NOTIFIED_PAUSE) } else { retry };
             let error = match self.attempt_any(target, ttl, self.clock.boottime().since(begun)).await {
                 Ok(taken) => return Ok(taken),
                 Err(error) if !error.is_transient() => return Err(error),
@@ -87,7 +87,7 @@ impl Inner {
     /// If another client goes first, the caller waits a moment. Each client also tries from time to time without a hint.
     async fn pause(&self, subscription: Option<&ReleaseSubscription>, pause: Duration, deadline: Boottime) -> bool {
         let begun = self.clock.boottime();
-        let latest = (begun + pause.max(self.retry)).min(deadline);
+        let latest = (begun + pause.max(self.settings.retry)).min(deadline);
         let mut end = (begun + pause).min(deadline);
         loop {
             let now = self.clock.boottime();
@@ -116,7 +116,7 @@ impl Inner {
         ttl: Duration,
         waited: Duration,
     ) -> Result<GrantedLock<'_>, NotAcquired> {
-        target.check(&self.key_prefix)?;
+        target.check(&self.settings.key_prefix)?;
         let (mut most, mut soonest) = (0, None::<Duration>);
         for key in target.keys(rand::random()) {
             match self.attempt(key, ttl, waited).await {
@@ -137,12 +137,10 @@ impl Inner {
         let (began, in_progress) = (self.clock.boottime(), self.closing.begin()?);
         let outcome = self.acquire_key(&key, &value, ttl).await;
         let took = || self.clock.boottime().since(began);
-        match &outcome {
-            Ok(grant) => {
-                self.observer.notify(|| Event::Acquired { key: &key, token: grant.token, took: took(), waited });
-            }
-            Err(error) => self.observer.notify(|| Event::NotAcquired { key: &key, error, took: took() }),
-        }
+        self.settings.observer.notify(|| match &outcome {
+            Ok(grant) => Event::Acquired { key: &key, token: grant.token, took: took(), waited },
+            Err(error) => Event::NotAcquired { key: &key, error, took: took() },
+        });
         outcome.map(|grant| GrantedLock { lock: (key, value, ttl), grant, _attempt: in_progress })
     }
 
@@ -179,7 +177,7 @@ impl Inner {
             return Err(NotAcquired::Ttl { most: self.longest_ttl });
         }
         let electorate = self.members.voters()?;
-        let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl, token: self.tokens };
+        let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl, token: self.settings.tokens };
         match self.redlock.acquire(&electorate, request).await {
             Acquire::Granted(grant) => Ok(grant),
             Acquire::HeldByOther { refusals, longest, .. } => Err(NotAcquired::HeldByOther { refusals, longest }),

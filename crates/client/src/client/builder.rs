@@ -15,14 +15,14 @@ use super::member_set::Member;
 use super::secret_entries::SecretEntries;
 use super::url::MemberUrl;
 use crate::redlock::{Drift, LockMember, Settings};
-use crate::time::{Clock, SystemClock};
+use crate::time::SystemClock;
 use crate::voting::{Access, Endpoint, Machine, RedisMember};
 
 /// Maximum difference of counters for a client that can only INCR them.
 const CLIENT_TOKEN_REACH: u32 = 1_000;
 const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Maximum wait of [`Builder::connect`] for a majority.
-const CONNECT: Duration = Duration::from_secs(1);
+/// Maximum wait of [`Builder::connect`] and [`super::ReaderBuilder::connect`] for a majority.
+pub(super) const CONNECT: Duration = Duration::from_secs(1);
 
 /// The settings of a [`Client`].
 ///
@@ -34,16 +34,22 @@ pub struct Builder {
     /// The entries of the operator's Secret.
     secret: Option<SecretEntries>,
     admission: AdmissionChoice,
-    key_prefix: String,
     node_timeout: Duration,
     drift: Drift,
-    ttl: Duration,
-    wait: Duration,
-    retry: Duration,
-    margin: Duration,
-    tokens: bool,
-    observer: Observer,
+    locks: LockSettings,
     trust: TlsSettings,
+}
+
+/// The settings of attempts and guards.
+#[derive(Clone, Debug)]
+pub(super) struct LockSettings {
+    pub(super) key_prefix: String,
+    pub(super) ttl: Duration,
+    pub(super) wait: Duration,
+    pub(super) retry: Duration,
+    pub(super) margin: Duration,
+    pub(super) tokens: bool,
+    pub(super) observer: Observer,
 }
 
 /// The members of a client, by URL.
@@ -97,16 +103,9 @@ pub(super) struct Config {
     pub(super) trust: TlsSettings,
     pub(super) machine: Machine,
     pub(super) runtime: Handle,
-    pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: Settings,
     pub(super) admission: Admission,
-    pub(super) key_prefix: String,
-    pub(super) ttl: Duration,
-    pub(super) wait: Duration,
-    pub(super) retry: Duration,
-    pub(super) margin: Duration,
-    pub(super) tokens: bool,
-    pub(super) observer: Observer,
+    pub(super) locks: LockSettings,
     pub(super) longest_ttl: Duration,
     pub(super) token_reach: Option<u32>,
     pub(super) restores: bool,
@@ -118,15 +117,17 @@ impl Builder {
             urls,
             secret: None,
             admission,
-            key_prefix: String::new(),
             node_timeout: Settings::default().node_timeout,
             drift: Drift::default(),
-            ttl: Duration::from_secs(10),
-            wait: Duration::from_secs(60),
-            retry: Duration::from_millis(100),
-            margin: Duration::from_millis(10),
-            tokens: true,
-            observer: Observer::default(),
+            locks: LockSettings {
+                key_prefix: String::new(),
+                ttl: Duration::from_secs(10),
+                wait: Duration::from_secs(60),
+                retry: Duration::from_millis(100),
+                margin: Duration::from_millis(10),
+                tokens: true,
+                observer: Observer::default(),
+            },
             trust: TlsSettings::default(),
         }
     }
@@ -135,7 +136,8 @@ impl Builder {
         let secret = SecretEntries::read(data)?;
         let SecretEntries { urls, key_prefix, max_ttl, drift, node_timeout, .. } = secret.clone();
         let builder = Self::new(parsed(urls), AdmissionChoice::Fenced(max_ttl));
-        Ok(Self { key_prefix, drift, node_timeout, secret: Some(secret), ..builder })
+        let locks = LockSettings { key_prefix, ..builder.locks };
+        Ok(Self { locks, drift, node_timeout, secret: Some(secret), ..builder })
     }
 
     /// The timeout of one command to one member: 50 ms, or the value in the Secret.
@@ -156,13 +158,13 @@ impl Builder {
     ///
     /// If the maximum of this client is less, the default is that maximum.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.locks.ttl = ttl;
         self
     }
 
     /// The maximum wait of [`super::Lock::acquire`] without [`super::Lock::wait`]: a minute.
     pub const fn wait(mut self, longest: Duration) -> Self {
-        self.wait = longest;
+        self.locks.wait = longest;
         self
     }
 
@@ -170,7 +172,7 @@ impl Builder {
     ///
     /// Each pause is shorter by a random part of up to a half.
     pub const fn retry(mut self, longest: Duration) -> Self {
-        self.retry = longest;
+        self.locks.retry = longest;
         self
     }
 
@@ -178,7 +180,7 @@ impl Builder {
     ///
     /// [`super::Guard::run_while_held`] ends the future then.
     pub const fn margin(mut self, margin: Duration) -> Self {
-        self.margin = margin;
+        self.locks.margin = margin;
         self
     }
 
@@ -186,7 +188,7 @@ impl Builder {
     ///
     /// Every token is then zero.
     pub const fn without_token(mut self) -> Self {
-        self.tokens = false;
+        self.locks.tokens = false;
         self
     }
 
@@ -194,7 +196,7 @@ impl Builder {
     ///
     /// It must return quickly and must not block.
     pub fn on_event(mut self, observe: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
-        self.observer = Observer::new(observe);
+        self.locks.observer = Observer::new(observe);
         self
     }
 
@@ -249,16 +251,15 @@ impl Builder {
     pub fn build_on(self, machine: Machine) -> Result<Client, BuildError> {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let endpoints = endpoints(self.urls.as_ref().map_err(Clone::clone)?, &self.trust)?;
-        let longest = self.admission().1;
-        if !(Duration::from_millis(1)..=MAX_TTL).contains(&longest) {
+        let (admission, longest_ttl) = self.admission();
+        if !(Duration::from_millis(1)..=MAX_TTL).contains(&longest_ttl) {
             return Err(BuildError::MaxTtl);
         }
-        if self.drift.allowance(longest) >= longest {
+        if self.drift.allowance(longest_ttl) >= longest_ttl {
             return Err(BuildError::Drift);
         }
         let is_direct = matches!(self.admission, AdmissionChoice::Fenced(_));
         let access = if is_direct { Access::Client } else { Access::Full };
-        let clock = Arc::clone(&machine.clock);
         let hints = endpoints.iter().map(|(_, endpoint)| endpoint.clone()).collect();
         let redis: Vec<_> = RedisMember::all(endpoints, machine.clone(), access).into_iter().map(Arc::new).collect();
         let member = |member: &Arc<RedisMember>| Member {
@@ -266,7 +267,7 @@ impl Builder {
             link: member.link(),
         };
         let members = redis.iter().map(member).collect();
-        let (admission, longest_ttl) = self.admission();
+        let ttl = self.locks.ttl.min(longest_ttl);
         Ok(Client::from_config(Config {
             members,
             redis,
@@ -275,19 +276,12 @@ impl Builder {
             trust: self.trust,
             machine,
             runtime,
-            clock,
             settings: Settings { drift: self.drift, node_timeout: self.node_timeout },
             admission,
-            key_prefix: self.key_prefix,
-            ttl: self.ttl.min(longest_ttl),
-            wait: self.wait,
-            retry: self.retry,
-            margin: self.margin,
-            tokens: self.tokens,
-            observer: self.observer,
+            restores: self.locks.tokens && !is_direct,
+            locks: LockSettings { ttl, ..self.locks },
             longest_ttl,
             token_reach: is_direct.then_some(CLIENT_TOKEN_REACH),
-            restores: self.tokens && !is_direct,
         }))
     }
 

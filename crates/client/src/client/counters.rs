@@ -1,10 +1,11 @@
 //! Token counters: restored numbers, and processes that have lost theirs without a restart.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+use super::locked;
 use crate::redlock::{Answers, CounterCheck, FencingToken, KeyState, MemberError, Reply, RunId};
 
 /// Processes whose votes prove that their memory is lost.
@@ -16,13 +17,9 @@ pub(super) struct ForgetfulProcesses {
 }
 
 impl ForgetfulProcesses {
-    fn processes(&self) -> MutexGuard<'_, Vec<RunId>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn put(&self, run_id: &RunId) {
         tracing::warn!(%run_id, "a member has lost its memory without a restart: it is a new member to this client");
-        self.processes().push(run_id.clone());
+        locked(&self.processes).push(run_id.clone());
         self.is_any.store(true, Ordering::Release);
         self.noticed.notify_one();
     }
@@ -32,7 +29,8 @@ impl ForgetfulProcesses {
     }
 
     pub(super) fn take(&self) -> Vec<RunId> {
-        if self.is_any.swap(false, Ordering::AcqRel) { std::mem::take(&mut *self.processes()) } else { Vec::new() }
+        let is_any = self.is_any.swap(false, Ordering::AcqRel);
+        if is_any { std::mem::take(&mut *locked(&self.processes)) } else { Vec::new() }
     }
 
     /// Resolves when a process was added since the last call.

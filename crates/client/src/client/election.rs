@@ -53,7 +53,7 @@ pub struct Election {
 
 impl Election {
     pub(super) fn new(client: &Client, key: LockKey) -> Self {
-        Self { lock: client.lock(key).wait(Duration::MAX), rest: client.0.retry.saturating_mul(2) }
+        Self { lock: client.lock(key).wait(Duration::MAX), rest: client.0.settings.retry.saturating_mul(2) }
     }
 
     /// The time after which a dead leader is replaced.
@@ -95,7 +95,8 @@ impl Election {
     {
         loop {
             let guard = self.campaign().await?;
-            let ended = guard.run_while_held(term(Leadership::of(&guard))).await;
+            let (client, hold) = guard.handles();
+            let ended = guard.run_while_held(term(Leadership { client, hold })).await;
             let _ = guard.release().await;
             match ended {
                 Ok(ControlFlow::Break(output)) => return Ok(output),
@@ -116,11 +117,6 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    fn of(guard: &Guard) -> Self {
-        let (client, hold) = guard.handles();
-        Self { client, hold }
-    }
-
     /// The fencing token of this term, greater than that of every earlier leader.
     ///
     /// It is zero if the client uses no tokens.

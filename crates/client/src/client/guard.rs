@@ -69,7 +69,7 @@ impl Guard {
     /// # Cancel safety
     /// It changes nothing, so it can be dropped and called again.
     pub async fn lost(&self) -> Lost {
-        self.hold.lost(self.client.clock(), self.client.margin()).await
+        self.hold.lost(&*self.client.clock, self.client.settings.margin).await
     }
 
     /// Runs a future while the lock is held, and drops it before the validity ends.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::builder::LockSettings;
 use super::closing::Closing;
 use super::error::{LossCause, Lost, Release};
-use super::event::{Event, Observer};
+use super::event::Event;
 use super::hints::Hints;
 use super::local_queue::LocalQueue;
 use super::lock::Target;
@@ -33,14 +34,8 @@ pub(super) struct Inner {
     pub(super) renewer: Arc<Renewer>,
     pub(super) local_queue: LocalQueue,
     pub(super) hints: Arc<Hints>,
-    pub(super) key_prefix: String,
-    pub(super) ttl: Duration,
-    pub(super) wait: Duration,
-    pub(super) retry: Duration,
-    pub(super) margin: Duration,
+    pub(super) settings: LockSettings,
     pub(super) longest_ttl: Duration,
-    pub(super) tokens: bool,
-    pub(super) observer: Observer,
     pub(super) closing: Closing,
     pub(super) tasks: Vec<JoinHandle<()>>,
 }
@@ -59,14 +54,6 @@ pub(super) fn whole_millis(ttl: Duration) -> Duration {
 }
 
 impl Inner {
-    pub(super) fn clock(&self) -> &dyn Clock {
-        &*self.clock
-    }
-
-    pub(super) const fn margin(&self) -> Duration {
-        self.margin
-    }
-
     /// The time for which a hold is certainly valid.
     pub(super) fn remaining(&self, hold: &Hold) -> Duration {
         if hold.is_lost() { Duration::ZERO } else { hold.valid_until().since(self.clock.boottime()) }
@@ -88,7 +75,7 @@ impl Inner {
     fn report_release(&self, hold: &Hold) -> bool {
         let is_first = hold.lose(LossCause::Closed);
         if is_first {
-            self.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
+            self.settings.observer.notify(|| Event::Released { key: &hold.key, held: self.held_for(hold) });
         }
         is_first
     }

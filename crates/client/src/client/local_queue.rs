@@ -1,10 +1,11 @@
 //! The order of callers that wait for a key with the same client.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Mutex as Order, OwnedMutexGuard};
 
+use super::locked;
 use crate::redlock::LockKey;
 
 type Keys = HashMap<LockKey, Arc<Order<()>>>;
@@ -21,13 +22,9 @@ impl LocalQueue {
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     pub(super) async fn wait(&self, key: &LockKey) -> Turn {
-        let order = Arc::clone(self.keys().entry(key.clone()).or_default());
+        let order = Arc::clone(locked(&self.0).entry(key.clone()).or_default());
         let position = Position { queue: self.clone(), key: key.clone(), order: Some(Arc::clone(&order)) };
         Turn { _turn: order.lock_owned().await, _position: position }
-    }
-
-    fn keys(&self) -> MutexGuard<'_, Keys> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -46,7 +43,7 @@ struct Position {
 
 impl Drop for Position {
     fn drop(&mut self) {
-        let mut keys = self.queue.keys();
+        let mut keys = locked(&self.queue.0);
         self.order = None;
         if keys.get(&self.key).is_some_and(|order| Arc::strong_count(order) == 1) {
             keys.remove(&self.key);
@@ -73,9 +70,9 @@ mod tests {
         drop(third);
         drop(first);
         let turn = second.await;
-        assert_eq!(queue.keys().len(), 1);
+        assert_eq!(locked(&queue.0).len(), 1);
         assert!(pin!(queue.wait(&key)).poll(cx).is_pending(), "the turn is taken");
         drop(turn);
-        assert!(queue.keys().is_empty());
+        assert!(locked(&queue.0).is_empty());
     }
 }

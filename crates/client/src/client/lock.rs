@@ -134,7 +134,7 @@ impl Lock {
             return Ok(());
         }
         let inner = &self.client.0;
-        self.target.check(&inner.key_prefix)?;
+        self.target.check(&inner.settings.key_prefix)?;
         inner.check_free(&self.target.other_keys()).await
     }
 
@@ -210,7 +210,7 @@ impl Lock {
             tokio::select! {
                 biased;
                 () = inner.closing.closed() => return Err(NotAcquired::Closed),
-                () = sleep(inner.retry.min(left)) => {}
+                () = sleep(inner.settings.retry.min(left)) => {}
             }
         }
     }

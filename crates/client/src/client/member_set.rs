@@ -5,7 +5,7 @@ mod state_events;
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::admission::Admission;
 use super::counters::{ForgetfulProcesses, RestoredCounters};
 use super::error::{BuildError, NotAcquired};
 use super::event::Observer;
+use super::locked;
 use crate::redlock::{
     Elector, Electorate, FencingToken, LockMember, MemberError, MemberFailure, MemberName, RunId, is_set,
 };
@@ -93,10 +94,6 @@ impl MemberSet {
         Self { observer, ..self }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The number of members of a majority.
     pub(super) fn quorum(&self) -> usize {
         self.members.len() / 2 + 1
@@ -122,7 +119,7 @@ impl MemberSet {
     }
 
     fn current(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         let changed = state.links.iter().any(|link| link.has_changed().unwrap_or(true));
         // The clock is read only while a process waits.
         let is_due = || state.due.is_some_and(|due| due <= self.clock.monotonic());
@@ -182,7 +179,7 @@ impl MemberSet {
 
     /// The reason why no majority can vote, unless connections are missing.
     pub(super) fn obstacle(&self) -> Option<NotAcquired> {
-        self.obstacle_in(&self.state())
+        self.obstacle_in(&locked(&self.state))
     }
 
     fn obstacle_in(&self, state: &State) -> Option<NotAcquired> {
@@ -239,15 +236,11 @@ impl MemberSet {
             if let Some(other) = same {
                 return Err(BuildError::SameProcess(name(other), name(index)));
             }
-            match link {
-                Link::Down(error @ MemberError::Unfit(_)) => {
+            if let Link::Down(error) = link {
+                let is_refused = open < self.quorum() && !matches!(error, MemberError::Unreachable(_));
+                if is_refused || matches!(error, MemberError::Unfit(_)) {
                     return Err(BuildError::Member(name(index), error.clone()));
                 }
-                Link::Down(MemberError::Unreachable(_)) | Link::Unidentified(_) | Link::Open(_) => {}
-                Link::Down(error) if open < self.quorum() => {
-                    return Err(BuildError::Member(name(index), error.clone()));
-                }
-                Link::Down(_) => {}
             }
         }
         Ok(())
@@ -255,7 +248,7 @@ impl MemberSet {
 
     /// Logs each cause that keeps a member from voting, once.
     fn warn(&self) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         for (index, member) in self.members.iter().enumerate() {
             let Link::Down(error) = member.link.borrow().clone() else { continue };
             let (name, text) = (member.member.name(), error.to_string());
@@ -271,7 +264,7 @@ impl MemberSet {
     pub(super) async fn follow(self: Arc<Self>, node_timeout: Duration) {
         loop {
             // The receivers are cloned first, so a later change ends the wait, whichever call reads it.
-            let links = self.state().links.clone();
+            let links = locked(&self.state).links.clone();
             self.electorate();
             self.warn();
             let pause = if self.restores { self.restore(node_timeout).await } else { None };

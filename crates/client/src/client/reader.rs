@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use super::builder::CONNECT;
 use super::error::BuildError;
 use super::member_endpoints::{TlsSettings, endpoints, parsed};
 use super::secret_entries::SecretEntries;
+use super::{POLL_INTERVAL, locked};
 use crate::redlock::{
     Answers, BoxFuture, Command, Drift, KeyState, LockKey, LockMember, MemberError, MemberName, MemberReading, Owner,
     Reading, Reply, reading,
@@ -23,10 +25,6 @@ use crate::voting::{Access, Endpoint, Link, Machine, RedisMember};
 ///
 /// One of them can have a later renewal.
 const MIN_GRACE: Duration = Duration::from_millis(2);
-/// Maximum wait of [`ReaderBuilder::connect`] for a majority.
-const CONNECT: Duration = Duration::from_secs(1);
-/// Pause between two checks for connections.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Reads the holder of a lock and its validity.
 ///
@@ -107,7 +105,7 @@ impl ReaderBuilder {
     pub async fn connect(self) -> Result<Reader, BuildError> {
         let reader = self.build()?;
         let reached = async {
-            while !reader.state().is_connected() {
+            while !locked(&reader.state).is_connected() {
                 sleep(POLL_INTERVAL).await;
             }
         };
@@ -191,10 +189,6 @@ impl Reader {
         Ok(ReaderBuilder { secret: SecretEntries::read(data)?, trust: TlsSettings::default() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Applies a changed Secret.
     ///
     /// Call it whenever the Secret has changed, and at least once in the maximum time to live. A reader with former
@@ -208,8 +202,8 @@ impl Reader {
     /// Outside of a tokio runtime.
     pub fn update(&self, data: &BTreeMap<String, Vec<u8>>) -> Result<(), BuildError> {
         let secret = SecretEntries::read(data)?;
-        let trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut state = self.state();
+        let trust = locked(&self.trust).clone();
+        let mut state = locked(&self.state);
         *state = State::new(&secret, &trust, &self.machine, &state.members)?;
         Ok(())
     }
@@ -219,7 +213,7 @@ impl Reader {
     /// The new configuration can have another certificate authority, for example.
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, config: Arc<rustls::ClientConfig>) {
-        self.trust.lock().unwrap_or_else(PoisonError::into_inner).tls = Some(config);
+        locked(&self.trust).tls = Some(config);
     }
 
     /// Reads the key on all members, in at most one node timeout, and decides the state of the lock.
@@ -230,7 +224,7 @@ impl Reader {
     /// # Cancel safety
     /// It changes nothing, so it can be dropped and called again.
     pub async fn read(&self, key: impl Into<LockKey>, owner: &Owner) -> ReadResult {
-        let state = self.state().clone();
+        let state = locked(&self.state).clone();
         let command = [Command::Inspect { key: key.into() }];
         let started = self.machine.clock.boottime();
         let decide = |readings: &[MemberReading]| match reading(&state.by_list(readings), owner, started, state.drift) {
@@ -304,6 +298,6 @@ impl PendingReads {
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("members", &self.state().members).finish_non_exhaustive()
+        f.debug_struct("Reader").field("members", &locked(&self.state).members).finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::error::{LossCause, Lost};
 use super::event::{Event, Observer};
 use super::local_queue::Turn;
+use super::locked;
 use super::member_set::MemberSet;
 use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock};
 use crate::time::{Boottime, Clock};
@@ -102,10 +103,6 @@ impl Hold {
             }
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]

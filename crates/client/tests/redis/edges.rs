@@ -1,6 +1,5 @@
 //! Dropped guards, ends of clients and runtimes, suspended machines, and callbacks that panic.
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,9 +11,10 @@ use redlock_client::{Client, Event, Guard, NotAcquired};
 use redlock_engine::redlock::BoxFuture;
 use redlock_engine::time::{Boottime, Clock, Monotonic, UnixMillis};
 use redlock_engine::voting::{Connect, Machine, Stream};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{LONG, TTL, connected, is_free};
+use super::{LONG, TTL, acquired, connected, is_free};
 
 /// A release after a hold of this length is announced.
 const ANNOUNCED: Duration = Duration::from_millis(120);
@@ -23,7 +23,7 @@ const ANNOUNCED: Duration = Duration::from_millis(120);
 async fn a_guard_is_dropped_on_a_thread_without_a_runtime() {
     let members = FakeMembers::start(3);
     let client = connected(&members).await;
-    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let guard = acquired(&client, "k").await;
     sleep(ANNOUNCED).await;
     thread::spawn(move || drop(guard)).join().expect("it does not panic");
     is_free(&members, "k", LONG).await;
@@ -40,10 +40,9 @@ async fn a_caller_that_waits_is_dropped_on_a_thread_without_a_runtime() {
         }
     });
     let client = builder.connect_on(members.machine()).await.unwrap();
-    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let guard = acquired(&client, "k").await;
     let waiter = client.clone();
-    let mut waiting: std::pin::Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>> + Send>> =
-        Box::pin(async move { waiter.lock("k").ttl(TTL).wait(LONG).acquire().await });
+    let mut waiting = Box::pin(async move { waiter.lock("k").ttl(TTL).wait(LONG).acquire().await });
     // The waiter is refused, and announces that it waits.
     while refusals.load(Ordering::Relaxed) < 2 {
         assert!(timeout(Duration::from_millis(5), waiting.as_mut()).await.is_err());
@@ -57,21 +56,20 @@ async fn nothing_is_granted_after_a_client_was_closed() {
     for _ in 0..20 {
         let members = FakeMembers::start(3);
         let client = connected(&members).await;
-        let mut attempts = Vec::new();
+        let mut attempts = JoinSet::new();
         for number in 0..20 {
             let client = client.clone();
-            attempts.push(tokio::spawn(async move {
+            attempts.spawn(async move {
                 sleep(Duration::from_micros(50 * number)).await;
                 client.lock(format!("k{number}")).ttl(TTL).try_acquire().await.ok()
-            }));
+            });
         }
         sleep(Duration::from_micros(300)).await;
         client.close(LONG).await.unwrap();
         let held: usize = (0..20).map(|number| members.holders(&format!("k{number}"))).sum();
         assert_eq!(held, 0, "no key is left after close");
-        for attempt in attempts {
-            assert!(!attempt.await.unwrap().is_some_and(|guard: Guard| guard.is_held()), "no guard holds a lock");
-        }
+        let guards = attempts.join_all().await;
+        assert!(!guards.iter().flatten().any(Guard::is_held), "no guard holds a lock");
         assert_eq!(client.lock("k").ttl(TTL).try_acquire().await.err(), Some(NotAcquired::Closed));
     }
 }
@@ -80,7 +78,7 @@ async fn nothing_is_granted_after_a_client_was_closed() {
 async fn a_client_that_is_closed_ends_the_waiting() {
     let members = FakeMembers::start(3);
     let (holder, client) = (connected(&members).await, connected(&members).await);
-    let _guard = holder.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let _guard = acquired(&holder, "k").await;
     let mut waiting = Vec::new();
     for _ in 0..3 {
         let client = client.clone();
@@ -102,7 +100,7 @@ async fn a_callback_that_panics_ends_no_renewal() {
         _ => {}
     });
     let client = builder.connect_on(members.machine()).await.unwrap();
-    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let guard = acquired(&client, "k").await;
     sleep(3 * TTL).await;
     assert!(guard.is_held());
 }
@@ -112,7 +110,7 @@ async fn a_callback_that_panics_ends_no_renewal() {
 async fn a_lock_that_is_left_lasts_on_the_fastest_clock() {
     let members = FakeMembers::start(3);
     let client = connected(&members).await;
-    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let guard = acquired(&client, "k").await;
     guard.leave(Duration::from_secs(60)).await.unwrap();
     // The drift allowance is one percent.
     sleep(Duration::from_millis(60_500)).await;
@@ -125,7 +123,7 @@ async fn a_lock_that_is_left_lasts_on_the_fastest_clock() {
 async fn a_lost_lock_cannot_be_left() {
     let members = FakeMembers::start(3);
     let client = connected(&members).await;
-    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let guard = acquired(&client, "k").await;
     members.iter().for_each(|member| member.delete("k"));
     let lost = guard.lost().await;
     assert_eq!(guard.leave(Duration::ZERO).await, Err(lost));
@@ -156,7 +154,7 @@ async fn a_release_wakes_a_waiter_of_the_same_client() {
     let members = FakeMembers::start(3);
     let builder = Client::builder(members.urls()).admit_at_once().retry(LONG);
     let client = builder.connect_on(members.machine()).await.unwrap();
-    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let guard = acquired(&client, "k").await;
     let task = tokio::spawn(async move { client.lock("k").ttl(TTL).wait(LONG).acquire().await });
     // The pause of the waiter is several seconds by then.
     sleep(LONG / 2).await;
@@ -208,7 +206,7 @@ async fn a_hold_is_renewed_soon_after_a_suspend() {
     let clock = Arc::new(SuspendedClock(clock, AtomicU64::new(0)));
     let machine = Machine { clock: Arc::clone(&clock) as Arc<dyn Clock>, network };
     let client = Client::builder(members.urls()).admit_at_once().connect_on(machine).await.unwrap();
-    let guard = client.lock("k").ttl(TTL).try_acquire().await.unwrap();
+    let guard = acquired(&client, "k").await;
     sleep(Duration::from_millis(100)).await;
     clock.1.store(TTL.as_secs() * 3 / 4, Ordering::Relaxed);
     assert!(guard.is_held(), "a quarter of the time to live is left");
@@ -254,16 +252,13 @@ async fn connections_that_ended_by_a_panic_have_their_own_error() {
 #[cfg(feature = "blocking")]
 mod blocking {
     use super::*;
-    use crate::{servers, urls};
+    use crate::{builder, servers, urls};
 
     #[test]
     fn the_last_handle_waits_for_the_release_also_in_async_code() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let servers = runtime.block_on(servers(3));
-        let connect = || {
-            let builder = Client::builder(urls(&servers)).admit_at_once().node_timeout(Duration::from_millis(400));
-            redlock_client::blocking::Client::connect(builder).unwrap()
-        };
+        let connect = || redlock_client::blocking::Client::connect(builder(urls(&servers))).unwrap();
         for _ in 0..5 {
             let client = connect();
             let guard = client.lock("k").ttl(TTL).wait(LONG).acquire().unwrap();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redlock_client::{FencingToken, NotAcquired};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::{LONG, TTL, acquired, client, connected, servers};
@@ -18,10 +19,10 @@ async fn leaders_take_turns_and_never_overlap() {
     let servers = servers(3).await;
     let leaders = Arc::new(AtomicUsize::new(0));
     let tokens = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
+    let mut tasks = JoinSet::new();
     for _ in 0..3 {
         let (client, leaders, tokens) = (client(&servers).await, Arc::clone(&leaders), Arc::clone(&tokens));
-        tasks.push(tokio::spawn(async move {
+        tasks.spawn(async move {
             let mut terms = 0;
             let election = client.election("e").ttl(TTL);
             let run = election.run(|leader| {
@@ -38,11 +39,9 @@ async fn leaders_take_turns_and_never_overlap() {
             });
             assert_eq!(run.await, Ok(5));
             client.close(LONG).await.unwrap();
-        }));
+        });
     }
-    for task in tasks {
-        timeout(LONG, task).await.unwrap().unwrap();
-    }
+    timeout(3 * LONG, tasks.join_all()).await.unwrap();
     let tokens = tokens.lock().unwrap();
     assert_eq!(tokens.len(), 15);
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");

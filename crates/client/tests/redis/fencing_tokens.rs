@@ -5,6 +5,7 @@ use std::time::Duration;
 use redlock_client::test_util::{FakeMember, FakeMembers};
 use redlock_client::{Client, FencingToken};
 use redlock_client::{Clock, SystemClock};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::{LONG, TTL, acquired, client, connected, servers, voting};
@@ -30,10 +31,10 @@ async fn a_restarted_member_gets_its_counter_back_before_it_votes() {
 /// Makes grants with 32 callers for half a second, and returns the greatest token.
 async fn at_full_speed(client: &Client) -> FencingToken {
     let until = SystemClock.monotonic() + Duration::from_millis(500);
-    let mut callers = Vec::new();
+    let mut callers = JoinSet::new();
     for number in 0..32 {
         let client = client.clone();
-        callers.push(tokio::spawn(async move {
+        callers.spawn(async move {
             let (key, mut last) = (format!("k{number}"), FencingToken::ZERO);
             while SystemClock.monotonic() < until {
                 let guard = client.lock(key.as_str()).ttl(TTL).wait(LONG).acquire().await.unwrap();
@@ -42,13 +43,9 @@ async fn at_full_speed(client: &Client) -> FencingToken {
                 let _ = guard.release().await;
             }
             last
-        }));
+        });
     }
-    let mut greatest = FencingToken::ZERO;
-    for caller in callers {
-        greatest = greatest.max(caller.await.unwrap());
-    }
-    greatest
+    callers.join_all().await.into_iter().max().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,44 +4,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redlock_client::{Client, Event, NotAcquired};
+use redlock_client::{Client, Event, Guard, NotAcquired};
 use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::servers::{ask_all, logged_in};
-use super::{LONG, Server, TTL, acquired, client, servers, urls, voting};
+use super::{LONG, Server, TTL, acquired, builder, client, servers, urls, voting};
 
 /// Number of refusals after which a caller without hints pauses for more than three seconds.
 const REFUSALS: usize = 11;
 const SOON: Duration = Duration::from_secs(1);
 
-/// A client that polls at its lowest rate, and the number of its refusals.
-async fn patient(urls: Vec<String>, members: usize) -> (Client, watch::Receiver<usize>) {
-    let (refused, refusals) = watch::channel(0);
-    let builder = Client::builder(urls).admit_at_once().node_timeout(Duration::from_millis(400)).retry(LONG);
-    let builder = builder.on_event(move |event| {
+/// The guard of a key, a caller of another process that waits for it, and the number of its refusals.
+///
+/// The caller polls at its lowest rate, and was refused often enough that its next pause is long.
+async fn contended(
+    holder: &Client,
+    servers: &[Server],
+) -> (Guard, JoinHandle<Result<Guard, NotAcquired>>, watch::Receiver<usize>) {
+    let (refused, mut refusals) = watch::channel(0);
+    let builder = builder(urls(servers)).retry(LONG).on_event(move |event| {
         if let Event::NotAcquired { error: NotAcquired::HeldByOther { .. }, .. } = event {
             refused.send_modify(|count| *count += 1);
         }
     });
-    let client = builder.connect().await.unwrap();
-    voting(&client, members).await;
-    (client, refusals)
-}
-
-/// Resolves when the caller was refused often enough that its next pause is long.
-async fn pauses(refusals: &mut watch::Receiver<usize>) {
+    let waiter = builder.connect().await.unwrap();
+    voting(&waiter, servers.len()).await;
+    let guard = acquired(holder, "k").await;
+    let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
     timeout(LONG, refusals.wait_for(|count| *count >= REFUSALS)).await.unwrap().unwrap();
+    (guard, task, refusals)
 }
 
 #[tokio::test]
 async fn a_release_ends_the_pause_of_waiters_in_another_process() {
     let servers = servers(5).await;
     let holder = client(&servers).await;
-    let (waiter, mut refusals) = patient(urls(&servers), 5).await;
-    let guard = acquired(&holder, "k").await;
-    let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
-    pauses(&mut refusals).await;
+    let (guard, task, _) = contended(&holder, &servers).await;
     // A silent member delays no hint.
     servers[0].signal("-STOP");
     let _ = guard.release().await;
@@ -61,8 +61,8 @@ async fn a_client_that_cannot_publish_waits_as_before() {
     let servers = servers(3).await;
     ask_all(&servers, "ACL SETUSER mute reset on >secret ~* resetchannels +@all -publish -subscribe").await;
     let urls = logged_in(&servers, "mute:secret");
-    let builder = || Client::builder(urls.clone()).admit_at_once().node_timeout(Duration::from_millis(400));
-    let (one, other) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
+    let connect = async || builder(urls.clone()).connect().await.unwrap();
+    let (one, other) = (connect().await, connect().await);
     voting(&one, 3).await;
     voting(&other, 3).await;
     for _ in 0..20 {
@@ -93,10 +93,10 @@ async fn clients_that_contend_take_turns() {
     for _ in 0..CLIENTS {
         clients.push(client(&servers).await);
     }
-    let mut tasks = Vec::new();
+    let mut tasks = JoinSet::new();
     for client in clients {
         let all = Arc::clone(&all);
-        tasks.push(tokio::spawn(async move {
+        tasks.spawn(async move {
             let mut own = 0;
             while all.fetch_add(1, Ordering::Relaxed) < HOLDS {
                 let guard = client.lock("k").ttl(TTL).wait(2 * LONG).acquire().await.unwrap();
@@ -105,12 +105,9 @@ async fn clients_that_contend_take_turns() {
                 own += 1;
             }
             own
-        }));
+        });
     }
-    let mut counts = Vec::new();
-    for task in tasks {
-        counts.push(task.await.unwrap());
-    }
+    let counts = tasks.join_all().await;
     assert!(counts.iter().all(|own| *own >= HOLDS / CLIENTS / 3), "{counts:?}");
 }
 
@@ -121,10 +118,7 @@ async fn clients_that_contend_take_turns() {
 async fn a_forged_word_takes_no_lock() {
     let servers = servers(3).await;
     let holder = client(&servers).await;
-    let (waiter, mut refusals) = patient(urls(&servers), 3).await;
-    let guard = acquired(&holder, "k").await;
-    let task = tokio::spawn(async move { waiter.lock("k").ttl(TTL).wait(2 * LONG).acquire().await });
-    pauses(&mut refusals).await;
+    let (guard, task, mut refusals) = contended(&holder, &servers).await;
     for message in ["0", "1", "7", "8", "-6", "-9223372036854775808", "9223372036854775807", "word", ""] {
         for server in &servers {
             let receivers = server.ask(&format!("PUBLISH redisson_lock__channel:{{k}} \"{message}\"")).await.unwrap();
@@ -138,12 +132,6 @@ async fn a_forged_word_takes_no_lock() {
     let _ = timeout(LONG, task).await.unwrap().unwrap().unwrap().release().await;
 }
 
-async fn calls(server: &Server, command: &str) -> usize {
-    let stats = server.text("INFO commandstats").await.unwrap();
-    let calls = stats.split(&format!("cmdstat_{command}:calls=")).nth(1);
-    calls.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
-}
-
 #[tokio::test]
 async fn a_notified_waiter_polls_once_a_second() {
     let servers = servers(3).await;
@@ -155,7 +143,7 @@ async fn a_notified_waiter_polls_once_a_second() {
     ask_all(&servers, "CONFIG RESETSTAT").await;
     sleep(Duration::from_secs(4)).await;
     for server in &servers {
-        let (attempts, messages) = (calls(server, "set").await, calls(server, "publish").await);
+        let (attempts, messages) = (server.calls("set").await, server.calls("publish").await);
         assert!(
             attempts <= 8 && (1..=14).contains(&messages),
             "{attempts} attempts, {messages} messages in four seconds"

@@ -21,7 +21,8 @@ mod update;
 use std::time::Duration;
 
 use redlock_client::test_util::FakeMembers;
-use redlock_client::{Client, FencingToken, Guard, Held, LossCause, NotAcquired};
+use redlock_client::{Builder, Client, FencingToken, Guard, Held, LossCause, NotAcquired};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use port::free_port;
@@ -31,13 +32,13 @@ const TTL: Duration = Duration::from_secs(20);
 /// A long timeout, since the machine can be busy.
 const LONG: Duration = Duration::from_secs(10);
 
+/// Settings for real servers, which answer late on a busy machine.
+fn builder(urls: Vec<String>) -> Builder {
+    Client::builder(urls).admit_at_once().node_timeout(Duration::from_millis(400))
+}
+
 async fn client(servers: &[Server]) -> Client {
-    let client = Client::builder(urls(servers))
-        .admit_at_once()
-        .node_timeout(Duration::from_millis(400))
-        .connect()
-        .await
-        .unwrap();
+    let client = builder(urls(servers)).connect().await.unwrap();
     voting(&client, servers.len()).await;
     client
 }
@@ -52,22 +53,22 @@ async fn voting(client: &Client, count: usize) {
 }
 
 async fn voting_within(limit: Duration, client: &Client, count: usize) {
-    let votes = async {
-        while client.voters() < count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+    until(limit, "members vote", async || client.voters() >= count).await;
+}
+
+/// Waits until this is true, at most for the limit.
+async fn until(limit: Duration, wanted: &str, mut is_true: impl AsyncFnMut() -> bool) {
+    let checks = async {
+        while !is_true().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(limit, votes).await.expect("members vote");
+    timeout(limit, checks).await.expect(wanted);
 }
 
 /// Waits until no member in memory has this key.
 async fn is_free(members: &FakeMembers, key: &str, limit: Duration) {
-    let free = async {
-        while members.holders(key) > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(limit, free).await.expect("the key is released");
+    until(limit, "the key is released", async || members.holders(key) == 0).await;
 }
 
 async fn acquired(client: &Client, key: &str) -> Guard {
@@ -191,12 +192,8 @@ async fn a_job_that_several_machines_start_is_run_by_one_of_them() {
                 Some(())
             });
         }
-        let mut runs = 0;
-        let machines: Vec<_> = machines.into_iter().map(tokio::spawn).collect();
-        for machine in machines {
-            runs += usize::from(machine.await.unwrap().is_some());
-        }
-        assert_eq!(runs, 1, "night {night}");
+        let machines: JoinSet<_> = machines.into_iter().collect();
+        assert_eq!(machines.join_all().await.into_iter().flatten().count(), 1, "night {night}");
     }
     let lives = servers[0].ask("PTTL night-5").await.unwrap();
     assert!(lives.trim_start_matches(':').parse::<u128>().unwrap() > TTL.as_millis(), "{lives}");
@@ -220,8 +217,7 @@ async fn keys_of_the_operator_and_of_others_are_refused() {
 fn a_program_without_a_runtime_locks_too() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let servers = runtime.block_on(servers(3));
-    let builder = Client::builder(urls(&servers)).admit_at_once().node_timeout(Duration::from_millis(400));
-    let client = redlock_client::blocking::Client::connect(builder).unwrap();
+    let client = redlock_client::blocking::Client::connect(builder(urls(&servers))).unwrap();
     let guard = client.lock("k").ttl(TTL).wait(LONG).acquire().unwrap();
     assert!(guard.is_held() && guard.token() > FencingToken::ZERO && guard.remaining() < TTL);
     assert!(matches!(client.lock("k").ttl(TTL).try_acquire(), Err(NotAcquired::HeldByOther { .. })));

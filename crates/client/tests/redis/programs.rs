@@ -32,9 +32,7 @@ async fn ten_thousand_locks_are_renewed_and_released() {
         for key in first..first + 500 {
             tasks.spawn(client.lock(format!("k{key}")).ttl(SHORT).try_acquire());
         }
-        while let Some(taken) = tasks.join_next().await {
-            held.push(taken.unwrap().unwrap());
-        }
+        held.extend(tasks.join_all().await.into_iter().map(Result::unwrap));
     }
     sleep(2 * SHORT).await;
     assert!(held.iter().all(Guard::is_held));
@@ -70,9 +68,7 @@ async fn dropped_handlers_keep_no_lock_and_block_no_other() {
         let work = Duration::from_millis(if request == 50 { 6_000 } else { 20 });
         requests.spawn(handler(&machines[request % 2], work));
     }
-    while let Some(request) = requests.join_next().await {
-        request.unwrap();
-    }
+    requests.join_all().await;
     assert_eq!(served.load(Ordering::SeqCst), 100);
     for millis in 0..200 {
         let dropped = tokio::spawn(handler(&machines[0], Duration::from_millis(50)));

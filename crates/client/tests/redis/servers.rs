@@ -1,13 +1,11 @@
 //! `redis-server` processes on loopback.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
-use super::LONG;
+use super::{LONG, until};
 use crate::port::free_port;
 
 /// A `redis-server` process.
@@ -32,13 +30,7 @@ impl Server {
             .args(options);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis-server is needed");
         let server = Self { child, port };
-        timeout(LONG, async {
-            while server.ask("PING").await.as_deref() != Some("+PONG") {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await
-        .expect("redis-server answers");
+        until(LONG, "redis-server answers", async || server.ask("PING").await.as_deref() == Some("+PONG")).await;
         server
     }
 
@@ -61,12 +53,14 @@ impl Server {
     }
 
     pub(crate) async fn is_restored(&self) {
-        let wait = async {
-            while !self.has("#token").await {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(LONG, wait).await.expect("the counter is restored");
+        until(LONG, "the counter is restored", async || self.has("#token").await).await;
+    }
+
+    /// How often clients have called a command since the last reset.
+    pub(crate) async fn calls(&self, command: &str) -> usize {
+        let stats = self.text("INFO commandstats").await.unwrap();
+        let calls = stats.split(&format!("cmdstat_{command}:calls=")).nth(1);
+        calls.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     }
 
     pub(crate) fn signal(&self, signal: &str) {
@@ -106,14 +100,15 @@ pub(crate) async fn ask_all(servers: &[Server], command: &str) {
 
 /// Waits until no server has this key.
 pub(crate) async fn is_gone(servers: &[Server], key: &str) {
-    let gone = async {
+    until(LONG, "the key is deleted", async || {
         for server in servers {
-            while server.has(key).await {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+            if server.has(key).await {
+                return false;
             }
         }
-    };
-    timeout(LONG, gone).await.expect("the key is deleted");
+        true
+    })
+    .await;
 }
 
 /// The URLs with this user and password.

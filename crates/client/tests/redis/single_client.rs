@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use redlock_client::{Client, Event, FencingToken, NotAcquired};
+use redlock_client::{Event, FencingToken, NotAcquired};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::servers::{servers, urls};
-use super::{LONG, TTL, acquired, client, voting};
+use super::{LONG, TTL, acquired, builder, client, voting};
 
 #[tokio::test]
 async fn waiters_of_a_client_are_served_in_order() {
@@ -14,11 +15,11 @@ async fn waiters_of_a_client_are_served_in_order() {
     let client = client(&servers).await;
     let first = acquired(&client, "k").await;
     let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
-    let mut tasks = Vec::new();
+    let mut tasks = JoinSet::new();
     for number in 0..5 {
         let (waiter, sender) = (client.clone(), sender.clone());
         let (queued, is_queued) = tokio::sync::oneshot::channel();
-        tasks.push(tokio::spawn(async move {
+        tasks.spawn(async move {
             let acquire = waiter.lock("k").ttl(TTL).wait(LONG).acquire();
             let mut acquire = std::pin::pin!(acquire);
             // The first poll joins the queue.
@@ -28,24 +29,21 @@ async fn waiters_of_a_client_are_served_in_order() {
             let guard = acquire.await.unwrap();
             sender.send(number).unwrap();
             let _ = guard.release().await;
-        }));
+        });
         is_queued.await.unwrap();
     }
     let _ = first.release().await;
     for number in 0..5 {
         assert_eq!(order.recv().await, Some(number));
     }
-    for task in tasks {
-        task.await.unwrap();
-    }
+    tasks.join_all().await;
 }
 
 #[tokio::test]
 async fn events_report_attempts_renewals_and_losses() {
     let servers = servers(3).await;
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
-    let builder = Client::builder(urls(&servers)).admit_at_once().node_timeout(Duration::from_millis(400));
-    let builder = builder.on_event(move |event| {
+    let builder = builder(urls(&servers)).on_event(move |event| {
         let name = match event {
             Event::Acquired { token, .. } if token > FencingToken::ZERO => "acquired",
             Event::NotAcquired { error: NotAcquired::HeldByOther { .. }, .. } => "refused",

@@ -267,6 +267,16 @@ pub enum MemberError {
 }
 
 impl MemberError {
+    /// The error of a connection that has ended.
+    pub(crate) fn closed() -> Self {
+        Self::Unreachable("connection closed".to_owned())
+    }
+
+    /// The error of a reply that no command has.
+    pub(crate) fn unexpected() -> Self {
+        Self::Other("unexpected answer".to_owned())
+    }
+
     /// Returns true if the server cannot vote before it is replaced or reconfigured.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {

@@ -43,6 +43,15 @@ impl State {
     }
 }
 
+/// Wakes the waiting task, if there is one, after the state is unlocked.
+fn wake_waiting(mut state: MutexGuard<'_, State>) {
+    let waker = state.waker.take();
+    drop(state);
+    if let Some(waker) = waker {
+        wake(waker);
+    }
+}
+
 /// Wakes the task that waits for a round, at its deadline.
 ///
 /// The members' I/O task holds it.
@@ -72,11 +81,7 @@ impl Expiry {
         let Some(shared) = self.0.upgrade() else { return };
         let mut state = locked(&shared.state);
         change(&mut state);
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            wake(waker);
-        }
+        wake_waiting(state);
     }
 }
 
@@ -189,7 +194,7 @@ impl AnswerSlot {
         let slot = answers.slot(0);
         let answer = async move {
             let next = std::future::poll_fn(|cx| answers.poll_next(cx)).await;
-            next.map_or_else(|| Err(gone()), |(_, answer)| answer)
+            next.map_or_else(|| Err(MemberError::closed()), |(_, answer)| answer)
         };
         (slot, answer)
     }
@@ -212,11 +217,7 @@ impl AnswerSlot {
         let mut state = self.answers.state();
         state.open -= 1;
         state.futures.push((self.index, answer));
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            wake(waker);
-        }
+        wake_waiting(state);
     }
 
     fn put(&mut self, answer: Answer) {
@@ -228,18 +229,14 @@ impl AnswerSlot {
             return;
         }
         state.wake_at = 0;
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            wake(waker);
-        }
+        wake_waiting(state);
     }
 }
 
 impl Drop for AnswerSlot {
     fn drop(&mut self) {
         if self.is_open {
-            self.put(Err(gone()));
+            self.put(Err(MemberError::closed()));
         }
     }
 }
@@ -248,10 +245,6 @@ impl fmt::Debug for AnswerSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AnswerSlot").field("index", &self.index).finish_non_exhaustive()
     }
-}
-
-fn gone() -> MemberError {
-    MemberError::Unreachable("connection closed".to_owned())
 }
 
 #[cfg(all(test, redlock_loom))]
@@ -283,7 +276,7 @@ mod interleavings {
                 answers
             });
             answers.sort_by_key(|(index, _)| *index);
-            assert_eq!(answers, [(0, Err(MemberError::Busy)), (1, Err(gone()))]);
+            assert_eq!(answers, [(0, Err(MemberError::Busy)), (1, Err(MemberError::closed()))]);
             members.into_iter().for_each(|member| member.join().unwrap());
         });
     }

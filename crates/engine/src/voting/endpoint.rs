@@ -116,14 +116,14 @@ pub(super) async fn login(endpoint: &Endpoint, network: &dyn Connect) -> Result<
     let mut answer = Vec::with_capacity(64);
     loop {
         if stream.read_buf(&mut answer).await.map_err(|error| unreachable(&error))? == 0 {
-            return Err(MemberError::Unreachable("connection closed".to_owned()));
+            return Err(MemberError::closed());
         }
         // The client has sent no other command, so more bytes are an error.
         match resp::parse(&answer) {
             Ok(None) => {}
             Ok(Some((Value::Simple(_), length))) if length == answer.len() => return Ok(stream),
             Ok(Some((Value::Error(line), _))) => return Err(wire::error(line)),
-            Ok(_) | Err(resp::Malformed) => return Err(wire::unexpected()),
+            Ok(_) | Err(resp::Malformed) => return Err(MemberError::unexpected()),
         }
     }
 }

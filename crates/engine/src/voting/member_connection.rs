@@ -171,18 +171,14 @@ impl MemberConnection {
     ///
     /// A connection to the same peer stays, and the next one uses the new password.
     fn on_endpoint(&mut self, endpoint: &Endpoint) {
-        match &self.state {
-            State::Established(established) if established.endpoint.is_same_peer(endpoint) => {}
-            State::Established(_) => {
-                self.close();
-                self.backoff = FIRST_BACKOFF;
-                self.state = connect(&self.queue, &self.machine);
+        if let State::Established(established) = &self.state {
+            if established.endpoint.is_same_peer(endpoint) {
+                return;
             }
-            State::Connecting(..) | State::Waiting(_) => {
-                self.backoff = FIRST_BACKOFF;
-                self.state = connect(&self.queue, &self.machine);
-            }
+            self.close();
         }
+        self.backoff = FIRST_BACKOFF;
+        self.state = connect(&self.queue, &self.machine);
     }
 
     fn open(&mut self, endpoint: Endpoint, stream: Box<dyn Stream>) {
@@ -226,7 +222,7 @@ impl MemberConnection {
     ///
     /// Requests without an answer fail, and their releases are kept for the next connection.
     fn close(&mut self) {
-        self.link.send_replace(Link::Down(MemberError::Unreachable("connection closed".to_owned())));
+        self.link.send_replace(Link::Down(MemberError::closed()));
         let idle = State::Waiting(Box::pin(sleep(Duration::ZERO)));
         if let State::Established(established) = std::mem::replace(&mut self.state, idle) {
             // A refusal, for example by `maxclients`, is an answer, too.
@@ -264,7 +260,7 @@ impl MemberConnection {
 
 impl Drop for MemberConnection {
     fn drop(&mut self) {
-        self.link.send_replace(Link::Down(MemberError::Unreachable("connection closed".to_owned())));
+        self.link.send_replace(Link::Down(MemberError::closed()));
     }
 }
 

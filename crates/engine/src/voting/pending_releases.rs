@@ -94,15 +94,17 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::redlock::LockValue;
+
+    fn release(key: usize) -> Command {
+        Command::Release { key: key.to_string().into(), value: LockValue::from_text("v") }
+    }
 
     #[test]
     fn only_releases_are_owed_and_the_newest_are_kept() {
-        let value = LockValue::from_text("v");
+        let (value, ttl) = (LockValue::from_text("v"), Duration::from_secs(1));
         let mut pending = PendingReleases::default();
-        pending.keep([Command::Extend { key: "k".into(), value: value.clone(), ttl: Duration::from_secs(1) }]);
+        pending.keep([Command::Extend { key: "k".into(), value, ttl }]);
         assert_eq!(pending.take(), []);
-        let release = |n: usize| Command::Release { key: n.to_string().into(), value: value.clone() };
         pending.keep((0..MAX_KEPT + 3).map(release));
         let kept = pending.take();
         assert_eq!((kept.len(), kept.first()), (MAX_KEPT, Some(&release(3))));
@@ -112,22 +114,17 @@ mod tests {
     /// A member answers the login, and freezes before it answers the release. Then both copies come back.
     #[test]
     fn a_release_that_came_back_twice_is_sent_once() {
-        let release = || Command::Release { key: "k".into(), value: LockValue::from_text("v") };
         let mut pending = PendingReleases::default();
-        pending.keep([release(), release()]);
-        assert_eq!(pending.take(), [release()]);
+        pending.keep([release(1), release(1)]);
+        assert_eq!(pending.take(), [release(1)]);
     }
 
     #[test]
     fn an_attempt_that_was_never_sent_needs_no_release() {
         let value = |text: &str| LockValue::from_text(text);
-        let acquire = |v: &str| Command::Acquire {
-            key: "k".into(),
-            value: value(v),
-            ttl: Duration::from_secs(1),
-            token: true,
-            not_after: None,
-        };
+        let ttl = Duration::from_secs(1);
+        let acquire =
+            |v: &str| Command::Acquire { key: "k".into(), value: value(v), ttl, token: true, not_after: None };
         let release = |v: &str| Command::Release { key: "k".into(), value: value(v) };
         let mut pending = PendingReleases::default();
         pending.keep_unsent(&[acquire("a")]);
@@ -152,7 +149,6 @@ mod tests {
     /// A member can refuse for hours, while locks are taken and released on the other members.
     #[test]
     fn a_member_that_stays_busy_is_owed_the_newest_releases_only() {
-        let release = |n: usize| Command::Release { key: n.to_string().into(), value: LockValue::from_text("v") };
         let mut pending = PendingReleases::default();
         for n in 0..MAX_KEPT + 5 {
             pending.keep_refused(release(n), &MemberError::Busy);

@@ -80,7 +80,7 @@ impl Inspection {
             (Self::Value, _) => Err(Self::Remaining(wire::value_of(answer))),
             (Self::Remaining(before), Value::Int(millis)) => Err(Self::ValueAgain(before, wire::remaining(*millis))),
             (Self::Remaining(_), Value::Error(line)) => Err(Self::ValueAgain(Reply::Failed(wire::error(line)), None)),
-            (Self::Remaining(_), _) => Err(Self::ValueAgain(Reply::Failed(wire::unexpected()), None)),
+            (Self::Remaining(_), _) => Err(Self::ValueAgain(Reply::Failed(MemberError::unexpected()), None)),
             (Self::ValueAgain(Reply::State(before), remaining), _) => Ok(match (before, wire::value_of(answer)) {
                 (KeyState::String { value, .. }, Reply::State(KeyState::String { value: after, .. }))
                     if value == after =>

@@ -190,10 +190,10 @@ impl Pipeline {
         let received = self.clock.boottime();
         while !self.pending.is_empty() || used < input.len() {
             let parsed = resp::parse(&input[used..]);
-            let Some((value, length)) = parsed.map_err(|_| wire::unexpected())? else { break };
+            let Some((value, length)) = parsed.map_err(|_| MemberError::unexpected())? else { break };
             used += length;
             self.answered = true;
-            let reply_to = self.pending.pop_front().ok_or_else(wire::unexpected)?;
+            let reply_to = self.pending.pop_front().ok_or_else(MemberError::unexpected)?;
             self.on_reply(reply_to, &value, received);
         }
         self.lasting_error.take().map_or(Ok(used), Err)
@@ -215,14 +215,9 @@ impl Pipeline {
             PendingReply::Releases(sent, requests) => self.on_releases(sent, requests, value, received),
             PendingReply::Script(pending) => self.on_script(pending, value, received),
             PendingReply::Set(pending) => self.on_set(pending, value, received),
-            PendingReply::Increment(pending, set) => self.on_increment(pending, set, value, received),
+            PendingReply::Increment(pending, set) => self.on_vote(pending, set, wire::number(value), received),
             PendingReply::Raised(pending) => {
-                let number = match value {
-                    Value::Int(number) => Ok(*number),
-                    Value::Error(line) => Err(wire::error(line)),
-                    _ => Err(wire::unexpected()),
-                };
-                self.pending.push_front(PendingReply::Inspect(pending, number));
+                self.pending.push_front(PendingReply::Inspect(pending, wire::number(value)));
             }
             PendingReply::Inspect(pending, number) => {
                 let reply = raised(&pending, number, value);

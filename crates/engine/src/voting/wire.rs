@@ -2,7 +2,7 @@
 
 mod decode;
 
-pub(super) use decode::{decode, remaining, run_id, unexpected, value_of};
+pub(super) use decode::{decode, number, remaining, run_id, value_of};
 pub use decode::{error, is_full};
 
 use std::time::Duration;

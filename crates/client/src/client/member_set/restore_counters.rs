@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::super::counters::counter;
+use super::super::locked;
 use super::{MemberSet, Process};
 use crate::redlock::{Command, FencingToken, LockKey, MemberError, Reply, RunId, TOKEN_KEY, recovered};
 use crate::time::Monotonic;
@@ -27,7 +28,7 @@ impl MemberSet {
     pub(super) async fn restore(&self, node_timeout: Duration) -> Option<Duration> {
         let now = self.clock.monotonic();
         let lacking: Vec<(usize, Monotonic)> = {
-            let state = self.state();
+            let state = locked(&self.state);
             let lacks = |(index, process): (usize, &Option<Process>)| {
                 let process = process.as_ref().filter(|process| process.counter.is_none())?;
                 // The next connection ends the wait.
@@ -61,7 +62,7 @@ impl MemberSet {
         }
         let counter = own.max(token);
         counters[index] = Some((run_id.clone(), counter, true));
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         if let Some(process) = state.processes[index].as_mut().filter(|process| process.run_id == run_id) {
             process.counter = Some(counter);
         }
@@ -88,13 +89,13 @@ impl MemberSet {
                 }
             });
         }
-        self.state().unreadable = unreadable;
+        locked(&self.state).unreadable = unreadable;
         counters
     }
 
     /// Returns true if this process was restored, and still has its counter.
     fn is_restored(&self, index: usize, run_id: &RunId, number: FencingToken) -> bool {
-        let state = self.state();
+        let state = locked(&self.state);
         let process = state.processes[index].as_ref().filter(|process| process.run_id == *run_id);
         let Some(counter) = process.and_then(|process| process.counter) else { return false };
         if number < counter {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::event::{Event, MemberState};
+use super::super::locked;
 use super::{Member, MemberSet, Process};
 use crate::redlock::MemberError;
 use crate::voting::Link;
@@ -46,6 +47,6 @@ impl MemberSet {
 
     /// The time until the next process can vote.
     pub(super) fn due(&self) -> Option<Duration> {
-        Some(self.state().due?.since(self.clock.monotonic()).saturating_add(Duration::from_millis(1)))
+        Some(locked(&self.state).due?.since(self.clock.monotonic()).saturating_add(Duration::from_millis(1)))
     }
 }

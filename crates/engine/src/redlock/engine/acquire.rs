@@ -73,7 +73,7 @@ impl SetRound<'_> {
                 }
             }
             Some(Reply::Failed(error)) => self.ballot.fail(index, error.clone()),
-            _ => self.ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
+            _ => self.ballot.fail(index, MemberError::unexpected()),
         }
     }
 
@@ -308,23 +308,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
             let behind = u32::try_from(behind).unwrap_or(u32::MAX);
             Arc::from([Command::RaiseCounter { key, value, token, behind }])
         });
-        while !ballot.is_decided() {
-            let Some((index, answer)) = round.next().await else { break };
-            match answer {
-                Ok(answers) => match answers.replies.first() {
-                    Some(Reply::Raised) => {
-                        ballot.vote(index, &answers, None, true);
-                    }
-                    Some(Reply::NotOurs) => {
-                        ballot.vote(index, &answers, None, false);
-                    }
-                    Some(Reply::Failed(error)) => ballot.fail(index, error.clone()),
-                    _ => ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
-                },
-                Err(error) => ballot.fail(index, error),
-            }
-        }
-        ballot.close();
+        ballot.count(&mut round, |reply| (*reply == Reply::Raised).then_some(())).await;
         match ballot.progress() {
             Progress::Won => Ok(token),
             Progress::Lost(Loss::Refused) => Err(Acquire::Expired),

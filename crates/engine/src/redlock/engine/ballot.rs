@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::round::Round;
 use crate::redlock::{
     Answers, ClockSample, Elector, Electorate, FencingToken, Loss, MemberError, MemberFailure, MemberName, Progress,
-    Tally, Vote, Votes,
+    Reply, Tally, Vote, Votes,
 };
-use crate::time::UnixMicros;
+use crate::time::{Boottime, UnixMicros};
 
 /// The electors with an admitted process. Only these can vote.
 pub(super) fn admitted(electorate: &Electorate) -> impl Iterator<Item = (usize, &Elector)> + Clone {
@@ -74,6 +75,31 @@ impl<'a> Ballot<'a> {
     pub(super) fn fail(&mut self, index: usize, failure: impl Into<MemberFailure>) {
         self.tally.on_vote(index, Vote::Missing);
         self.failures.entry(index).or_insert(failure.into());
+    }
+
+    /// Counts answers until the result is certain, and ends the vote.
+    ///
+    /// `yes` reads a yes vote, and [`Reply::NotOurs`] is a no vote. Returns valid yes votes, each with the time of its
+    /// answer.
+    pub(super) async fn count<T>(&mut self, round: &mut Round, yes: fn(&Reply) -> Option<T>) -> Vec<(Boottime, T)> {
+        let mut counted = Vec::new();
+        while !self.is_decided() {
+            let Some((index, answer)) = round.next().await else { break };
+            match answer.as_ref().map(|answers| (answers, answers.replies.first())) {
+                Ok((answers, Some(Reply::NotOurs))) => {
+                    self.vote(index, answers, None, false);
+                }
+                Ok((_, Some(Reply::Failed(error)))) => self.fail(index, error.clone()),
+                Ok((answers, reply)) => match reply.and_then(yes) {
+                    Some(vote) if self.vote(index, answers, None, true) => counted.push((answers.received, vote)),
+                    Some(_) => {}
+                    None => self.fail(index, MemberError::unexpected()),
+                },
+                Err(error) => self.fail(index, error.clone()),
+            }
+        }
+        self.close();
+        counted
     }
 
     pub(super) fn progress(&self) -> Progress {

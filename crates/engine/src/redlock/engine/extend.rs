@@ -71,7 +71,7 @@ impl<'a> Hold<'a> {
                 }
             }
             Some(Reply::Failed(error)) => self.ballot.fail(index, error.clone()),
-            _ => self.ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
+            _ => self.ballot.fail(index, MemberError::unexpected()),
         }
     }
 

@@ -155,6 +155,12 @@ impl Quorum {
         Self { clock, members, electorate }
     }
 
+    pub(super) fn set_counters(&self, counters: impl IntoIterator<Item = i64>) {
+        for (member, counter) in self.members.iter().zip(counters) {
+            member.state().master.counter = counter;
+        }
+    }
+
     pub(super) fn holders(&self, key: &str, value: &str) -> usize {
         self.members.iter().filter(|member| member.value(key).as_deref() == Some(value)).count()
     }

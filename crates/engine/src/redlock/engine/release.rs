@@ -32,7 +32,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         for (name, answer) in self.ask_all(electorate, command).await {
             match answer.map(|(reply, _)| reply) {
                 Ok(Reply::Done(deleted)) => released.deleted += usize::from(deleted),
-                Ok(_) => released.failures.push((name, MemberError::Other("unexpected answer".to_owned()).into())),
+                Ok(_) => released.failures.push((name, MemberError::unexpected().into())),
                 Err(error) => released.failures.push((name, error.into())),
             }
         }
@@ -58,7 +58,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
                     confirmed.on_vote(index, Vote::Yes(&run_id));
                 }
                 Ok((Some(Reply::Failed(error)), _)) | Err(error) => released.failures.push((name(), error.into())),
-                Ok(_) => released.failures.push((name(), MemberError::Other("unexpected answer".to_owned()).into())),
+                Ok(_) => released.failures.push((name(), MemberError::unexpected().into())),
             }
             if confirmed.progress() == Progress::Won {
                 break;
@@ -84,7 +84,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let state = |answer| match answer {
             Ok((_, false)) => Err(MemberFailure::NotAdmitted),
             Ok((Reply::State(state), true)) => Ok(state),
-            Ok(_) => Err(MemberError::Other("unexpected answer".to_owned()).into()),
+            Ok(_) => Err(MemberError::unexpected().into()),
             Err(error) => Err(MemberFailure::Member(error)),
         };
         answers.into_iter().map(|(name, answer)| (name, state(answer))).collect()

@@ -1,6 +1,7 @@
 //! Sets a key again on members that have lost it.
 
 use super::Redlock;
+use super::ballot::admitted;
 use super::round::Round;
 use crate::redlock::{ClockSample, Command, Elector, Electorate, LockKey, LockValue, MemberName, Missing, Reply};
 use crate::time::{Boottime, Clock};
@@ -26,8 +27,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         }
         let lost = |elector: &Elector| missing.iter().find(|missing| missing.member == *elector.member.name());
         let electors = electorate.electors();
-        let asked =
-            electors.iter().enumerate().filter(|(_, elector)| elector.admitted.is_some() && lost(elector).is_some());
+        let asked = admitted(electorate).filter(|(_, elector)| lost(elector).is_some());
         let mut round = Round::send_each(electorate, asked, self.settings.node_timeout, |index| {
             // The member's clock showed `time` at `received` or earlier. So the computed time on that clock is not later than `at` here.
             let there = |clock: &ClockSample, at: Boottime| clock.time.plus(at.since(clock.received));

@@ -57,6 +57,15 @@ async fn extend(quorum: &Quorum, text: &str, valid_until: Boottime) -> Extend {
     answers.remove(0)
 }
 
+async fn seal(quorum: &Quorum, lock_delay: Duration) -> Seal {
+    engine(quorum).seal(&quorum.electorate, &"k".into(), &value("a"), &value("sealed"), lock_delay).await
+}
+
+/// Sets the key of "a" again, in at most this validity and before this moment.
+async fn repair(quorum: &Quorum, until: (Boottime, Boottime), missing: &[Missing]) -> Vec<MemberName> {
+    engine(quorum).repair(&quorum.electorate, &"k".into(), &value("a"), until, missing).await
+}
+
 /// Runs `future` and measures its time on the paused clock.
 async fn timed<T>(quorum: &Quorum, future: impl Future<Output = T>) -> (T, Duration) {
     let started = quorum.clock.boottime();

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use MemberReading::{Nothing, Silent};
 
 const NONE: Drift = Drift { ppm: 0, floor: Duration::ZERO };
 
@@ -24,13 +25,10 @@ fn until(value: &str, millis: u64) -> Reading {
 fn the_rest_is_the_one_that_a_majority_has() {
     let three = |a, b, c| vec![vec![a, b, c]];
     assert_eq!(read(&three(stores("v", 900), stores("v", 500), stores("v", 700)), "v"), until("v", 1_700));
-    assert_eq!(read(&three(stores("v", 900), stores("v", 500), MemberReading::Silent), "v"), until("v", 1_500));
-    assert_eq!(read(&three(stores("v", 900), MemberReading::Nothing, stores("w", 700)), "v"), Reading::NotHeld);
-    assert_eq!(read(&three(stores("v", 900), MemberReading::Silent, stores("w", 700)), "v"), Reading::Unknown);
-    assert_eq!(
-        read(&three(MemberReading::Silent, MemberReading::Silent, MemberReading::Silent), "v"),
-        Reading::Unknown
-    );
+    assert_eq!(read(&three(stores("v", 900), stores("v", 500), Silent), "v"), until("v", 1_500));
+    assert_eq!(read(&three(stores("v", 900), Nothing, stores("w", 700)), "v"), Reading::NotHeld);
+    assert_eq!(read(&three(stores("v", 900), Silent, stores("w", 700)), "v"), Reading::Unknown);
+    assert_eq!(read(&three(Silent, Silent, Silent), "v"), Reading::Unknown);
     assert_eq!(read(&[], "v"), Reading::Unknown);
 }
 
@@ -50,12 +48,12 @@ fn drift_is_taken_off_and_time_counts_from_the_question() {
 fn while_the_members_change_a_majority_of_both_lists_counts() {
     let old = vec![stores("v", 300), stores("v", 300), stores("v", 300)];
     let all = |new: [MemberReading; 2]| vec![[old.clone(), new.to_vec()].concat(), old.clone()];
-    assert_eq!(read(&all([stores("v", 100), MemberReading::Nothing]), "v"), until("v", 1_300));
-    let mostly_new = vec![vec![stores("v", 100), stores("v", 100), MemberReading::Nothing], old.clone()];
+    assert_eq!(read(&all([stores("v", 100), Nothing]), "v"), until("v", 1_300));
+    let mostly_new = vec![vec![stores("v", 100), stores("v", 100), Nothing], old.clone()];
     assert_eq!(read(&mostly_new, "v"), until("v", 1_100), "the smaller time to live");
-    let only_old = vec![vec![stores("v", 300), MemberReading::Nothing, MemberReading::Nothing], old.clone()];
+    let only_old = vec![vec![stores("v", 300), Nothing, Nothing], old.clone()];
     assert_eq!(read(&only_old, "v"), Reading::NotHeld);
-    let perhaps = vec![vec![stores("v", 300), MemberReading::Nothing, MemberReading::Silent], old];
+    let perhaps = vec![vec![stores("v", 300), Nothing, Silent], old];
     assert_eq!(read(&perhaps, "v"), Reading::Unknown);
 }
 
@@ -66,10 +64,7 @@ fn a_nonce_finds_its_value_and_a_seal_does_not_add_up_with_it() {
     let read_by_nonce = |list: Vec<MemberReading>| reading(&[list], &Owner::Nonce(nonce), at(1_000), NONE);
     let held = vec![stores(&value, 500), stores(&value, 400), stores(&seal, 9_000)];
     assert_eq!(read_by_nonce(held), until(&value, 1_400));
-    assert_eq!(
-        read_by_nonce(vec![stores(&value, 500), stores(&seal, 9_000), MemberReading::Nothing]),
-        Reading::Unknown
-    );
+    assert_eq!(read_by_nonce(vec![stores(&value, 500), stores(&seal, 9_000), Nothing]), Reading::Unknown);
     let foreign = [nonce.to_string(), format!("{value}0"), "x".repeat(40)].map(|text| stores(&text, 500));
     assert_eq!(read_by_nonce(foreign.to_vec()), Reading::NotHeld);
 }
@@ -81,7 +76,7 @@ proptest! {
     #[test]
     fn nobody_else_finds_a_majority_before_that(lists in prop::collection::vec(prop::collection::vec(0..3_000_u64, 1..8), 1..3)) {
         // A number below 1000: the member has no key.
-        let stored = |millis: &u64| if *millis < 1_000 { MemberReading::Nothing } else { stores("v", *millis) };
+        let stored = |millis: &u64| if *millis < 1_000 { Nothing } else { stores("v", *millis) };
         let members: Vec<Vec<MemberReading>> = lists.iter().map(|list| list.iter().map(stored).collect()).collect();
         if let Reading::Held { valid_until, .. } = read(&members, "v") {
             for list in &lists {

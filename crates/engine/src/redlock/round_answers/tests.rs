@@ -37,7 +37,7 @@ fn nobody_is_woken_before_something_can_be_decided() {
     // The last slot is dropped, which is an answer.
     drop(slots);
     assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
-    assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((4, Err(gone())))));
+    assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((4, Err(MemberError::closed())))));
     assert_eq!(answers.poll_next(&mut cx), Poll::Ready(None));
 }
 
@@ -57,29 +57,22 @@ fn an_answer_that_is_a_future_is_polled_with_the_others() {
 /// A task polls the round without a wake if it also waits for something else.
 #[test]
 fn an_answer_that_was_taken_early_counts_for_the_first_wake() {
-    let (wakes, waker) = Wakes::counted();
-    let mut cx = Context::from_waker(&waker);
-    let answers = RoundAnswers::of(3, 2);
-    let mut slots: Vec<_> = (0..3).map(|index| answers.slot(index)).collect();
-    assert!(answers.poll_next(&mut cx).is_pending());
-    slots.remove(0).answer(Err(MemberError::Busy));
-    assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((0, Err(MemberError::Busy)))));
-    assert!(answers.poll_next(&mut cx).is_pending());
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
-    // The third member is frozen. Two answers can decide the round.
-    slots.remove(0).answer(Err(MemberError::Busy));
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-}
-
-#[test]
-fn a_future_that_was_ready_counts_for_the_first_wake() {
-    let (wakes, waker) = Wakes::counted();
-    let mut cx = Context::from_waker(&waker);
-    let answers = RoundAnswers::of(3, 2);
-    let (one, other, _frozen) = (answers.slot(0), answers.slot(1), answers.slot(2));
-    one.answer_later(Box::pin(std::future::ready(Err(MemberError::Loading))));
-    assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((0, Err(MemberError::Loading)))));
-    assert!(answers.poll_next(&mut cx).is_pending());
-    other.answer(Err(MemberError::Busy));
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    for is_future in [false, true] {
+        let (wakes, waker) = Wakes::counted();
+        let mut cx = Context::from_waker(&waker);
+        let answers = RoundAnswers::of(3, 2);
+        let (one, other, _frozen) = (answers.slot(0), answers.slot(1), answers.slot(2));
+        if is_future {
+            one.answer_later(Box::pin(std::future::ready(Err(MemberError::Busy))));
+        } else {
+            assert!(answers.poll_next(&mut cx).is_pending());
+            one.answer(Err(MemberError::Busy));
+        }
+        assert_eq!(answers.poll_next(&mut cx), Poll::Ready(Some((0, Err(MemberError::Busy)))));
+        assert!(answers.poll_next(&mut cx).is_pending());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        // The third member is frozen. Two answers can decide the round.
+        other.answer(Err(MemberError::Busy));
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "a future: {is_future}");
+    }
 }

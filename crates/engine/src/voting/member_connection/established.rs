@@ -110,7 +110,7 @@ impl Established {
             match read {
                 Poll::Pending => break,
                 Poll::Ready(Ok(())) if bytes > 0 => self.filled += bytes,
-                Poll::Ready(_) => return Poll::Ready(closed()),
+                Poll::Ready(_) => return Poll::Ready(MemberError::closed()),
             }
             if let Err(error) = self.take_replies(link) {
                 return Poll::Ready(error);
@@ -166,7 +166,7 @@ impl Established {
         while self.written < self.pipeline.out.len() {
             let bytes = &self.pipeline.out[self.written..];
             match ready!(Pin::new(&mut *self.stream).poll_write(cx, bytes)) {
-                Ok(0) | Err(_) => return Poll::Ready(closed()),
+                Ok(0) | Err(_) => return Poll::Ready(MemberError::closed()),
                 Ok(written) => self.written += written,
             }
         }
@@ -176,14 +176,10 @@ impl Established {
         }
         if self.needs_flush {
             if ready!(Pin::new(&mut *self.stream).poll_flush(cx)).is_err() {
-                return Poll::Ready(closed());
+                return Poll::Ready(MemberError::closed());
             }
             self.needs_flush = false;
         }
         Poll::Pending
     }
-}
-
-fn closed() -> MemberError {
-    MemberError::Unreachable("connection closed".to_owned())
 }

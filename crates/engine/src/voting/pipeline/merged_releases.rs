@@ -102,7 +102,7 @@ impl Pipeline {
                     self.on_command_reply(release, &reply);
                     reply
                 }
-                _ => Reply::Failed(wire::unexpected()),
+                _ => Reply::Failed(MemberError::unexpected()),
             };
             self.answer(request, sent, reply.into(), received);
         }

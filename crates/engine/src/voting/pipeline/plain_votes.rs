@@ -13,7 +13,7 @@ impl Pipeline {
             Value::Simple(_) => SetOutcome::Done,
             Value::Nil => SetOutcome::Taken,
             Value::Error(line) => SetOutcome::Failed(wire::error(line)),
-            _ => SetOutcome::Failed(wire::unexpected()),
+            _ => SetOutcome::Failed(MemberError::unexpected()),
         };
         if let Some(Command::Acquire { token: true, .. }) = pending.command() {
             self.pending.push_front(PendingReply::Increment(pending, set));
@@ -22,22 +22,7 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn on_increment(
-        &mut self,
-        pending: PendingRequest,
-        set: SetOutcome,
-        value: &Value<'_>,
-        received: Boottime,
-    ) {
-        let number = match value {
-            Value::Int(number) => Ok(*number),
-            Value::Error(line) => Err(wire::error(line)),
-            _ => Err(wire::unexpected()),
-        };
-        self.on_vote(pending, set, number, received);
-    }
-
-    fn on_vote(
+    pub(super) fn on_vote(
         &mut self,
         pending: PendingRequest,
         set: SetOutcome,
@@ -47,7 +32,7 @@ impl Pipeline {
         let reply = match (set, number) {
             (SetOutcome::Done, Ok(number)) => match FencingToken::new(number) {
                 Some(token) => Reply::Acquired { token, time: None },
-                None => Reply::Failed(wire::unexpected()),
+                None => Reply::Failed(MemberError::unexpected()),
             },
             (SetOutcome::Done, Err(MemberError::Fenced)) => Reply::Failed(MemberError::TokenRefused),
             (SetOutcome::Done, Err(error)) | (SetOutcome::Failed(error), _) => Reply::Failed(error),

@@ -31,8 +31,8 @@ impl Pipeline {
             Value::Error(line) => Err(wire::error(line)),
             Value::Simple(_) if self.rights == Rights::Reader => Ok(self.alias.clone()),
             Value::Bulk(_) if !self.rights.allow_info() => Ok(self.alias.clone()),
-            Value::Bulk(info) => wire::run_id(info).ok_or_else(wire::unexpected),
-            _ => Err(wire::unexpected()),
+            Value::Bulk(info) => wire::run_id(info).ok_or_else(MemberError::unexpected),
+            _ => Err(MemberError::unexpected()),
         };
         let unfit = match value {
             Value::Bulk(info) if self.rights == Rights::Full => unfit_reason(info).map(MemberError::Unfit),

@@ -36,6 +36,20 @@ fn request(commands: Vec<Command>) -> (Request, Answer) {
     (Request { commands: commands.into(), slot }, Box::pin(answer))
 }
 
+/// Writes one request, and returns its answer.
+fn send(pipeline: &mut Pipeline, commands: Vec<Command>) -> Answer {
+    let (asked, answer) = request(commands);
+    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    answer
+}
+
+/// Writes several requests as one batch, and returns their answers.
+fn send_all(pipeline: &mut Pipeline, commands: impl Iterator<Item = Vec<Command>>) -> Vec<Answer> {
+    let (requests, answers): (Vec<_>, Vec<_>) = commands.map(request).unzip();
+    pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
+    answers
+}
+
 fn acquire() -> Command {
     let (value, ttl) = (LockValue::from_text("v"), Duration::from_secs(1));
     Command::Acquire { key: "k".into(), value, ttl, token: true, not_after: None }
@@ -55,24 +69,18 @@ fn replies(answer: &mut Answer) -> Vec<Reply> {
 #[test]
 fn a_vote_in_plain_commands_is_set_and_incr() {
     let mut pipeline = open();
-    let (first, mut answer) = request(vec![acquire()]);
-    let (second, mut other) = request(vec![acquire()]);
-    pipeline.write([first, second], Vec::new(), &mut EncodedRequests::default());
-    let written = String::from_utf8(pipeline.out.clone()).unwrap();
-    let order = ["SET", "INCR", "SET", "INCR"];
-    let names: Vec<_> = written.split("\r\n").filter(|text| order.contains(text)).collect();
-    assert_eq!(names, order);
+    let mut answers = send_all(&mut pipeline, [vec![acquire()], vec![acquire()]].into_iter());
+    assert_eq!(names(&mut pipeline), ["SET", "INCR", "SET", "INCR"]);
     pipeline.read(b"+OK\r\n:7\r\n+OK\r\n:8\r\n").unwrap();
-    let acquired = |number| vec![Reply::Acquired { token: FencingToken::new(number).unwrap(), time: None }];
-    assert_eq!((replies(&mut answer), replies(&mut other)), (acquired(7), acquired(8)));
+    let acquired = |number| Reply::Acquired { token: FencingToken::new(number).unwrap(), time: None };
+    assert_eq!(answers.iter_mut().flat_map(replies).collect::<Vec<_>>(), [acquired(7), acquired(8)]);
     assert!(!pipeline.is_busy());
 }
 
 #[test]
 fn the_number_behind_a_refused_set_counts_for_nothing() {
     let mut pipeline = open();
-    let (asked, mut answer) = request(vec![acquire()]);
-    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    let mut answer = send(&mut pipeline, vec![acquire()]);
     pipeline.read(b"$-1\r\n:9\r\n").unwrap();
     assert!(answered(&mut answer).is_none(), "the key is read first");
     pipeline.read(b"*3\r\n$6\r\nstring\r\n$1\r\nw\r\n:500\r\n").unwrap();
@@ -87,8 +95,7 @@ fn an_attempt_with_a_last_moment_is_one_script() {
     let mut pipeline = open();
     let Command::Acquire { key, value, ttl, token, .. } = acquire() else { panic!() };
     let late = Command::Acquire { key, value, ttl, token, not_after: Some(UnixMicros(77)) };
-    let (asked, mut answer) = request(vec![late]);
-    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    let mut answer = send(&mut pipeline, vec![late]);
     let written = written(&mut pipeline);
     assert_eq!((written.len(), written[0][0].as_str(), written[0].last().unwrap().as_str()), (1, "EVALSHA", "77"));
     pipeline.read(b"-LATE the last moment of this attempt has passed\r\n").unwrap();
@@ -98,21 +105,19 @@ fn an_attempt_with_a_last_moment_is_one_script() {
 #[test]
 fn a_set_without_its_number_is_no_vote() {
     let mut pipeline = open();
-    let (asked, mut answer) = request(vec![acquire()]);
-    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
-    pipeline.read(b"+OK\r\n-OOM no\r\n").unwrap();
-    assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::OutOfMemory)]);
-    let (asked, mut answer) = request(vec![acquire()]);
-    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
-    pipeline.read(b"+OK\r\n-NOPERM no\r\n").unwrap();
-    assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::TokenRefused)]);
+    for (reply, error) in
+        [("+OK\r\n-OOM no\r\n", MemberError::OutOfMemory), ("+OK\r\n-NOPERM no\r\n", MemberError::TokenRefused)]
+    {
+        let mut answer = send(&mut pipeline, vec![acquire()]);
+        pipeline.read(reply.as_bytes()).unwrap();
+        assert_eq!(replies(&mut answer), [Reply::Failed(error)]);
+    }
 }
 
 #[test]
 fn no_answer_is_valid_before_the_process_is_identified() {
     let mut pipeline = pipeline(Rights::Full);
-    let (asked, mut answer) = request(vec![acquire()]);
-    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    let mut answer = send(&mut pipeline, vec![acquire()]);
     let fenced = "-NOPERM no\r\n".repeat(13);
     assert_eq!(pipeline.read(fenced.as_bytes()), Ok(fenced.len()));
     assert_eq!(answered(&mut answer), Some(Err(MemberError::Fenced)));
@@ -131,8 +136,7 @@ fn a_process_without_identity_has_the_reason_of_its_last_answer() {
 #[test]
 fn an_empty_request_is_answered_and_a_wrong_reply_is_an_error() {
     let mut pipeline = open();
-    let (asked, mut answer) = request(Vec::new());
-    pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
+    let mut answer = send(&mut pipeline, Vec::new());
     assert_eq!(replies(&mut answer), []);
     pipeline.read(b"+PONG\r\n").unwrap();
     assert!(pipeline.read(b"+OK\r\n").is_err());
@@ -141,11 +145,10 @@ fn an_empty_request_is_answered_and_a_wrong_reply_is_an_error() {
 #[test]
 fn releases_that_were_not_answered_are_given_back() {
     let mut pipeline = open();
-    let release = Command::Release { key: "k".into(), value: LockValue::from_text("v") };
     let (asked, mut answer) = request(vec![acquire()]);
-    pipeline.write([asked], vec![release.clone()], &mut EncodedRequests::default());
+    pipeline.write([asked], vec![release(0)], &mut EncodedRequests::default());
     let (kept, requests) = pipeline.into_unanswered();
-    assert_eq!((kept, requests.len()), (vec![release], 1));
+    assert_eq!((kept, requests.len()), (vec![release(0)], 1));
     drop(requests);
     assert!(answered(&mut answer).unwrap().is_err());
 }
@@ -162,10 +165,18 @@ fn written(pipeline: &mut Pipeline) -> Vec<Vec<String>> {
     commands.map(arguments).collect()
 }
 
+/// The name of each written command.
+fn names(pipeline: &mut Pipeline) -> Vec<String> {
+    written(pipeline).into_iter().map(|mut command| command.swap_remove(0)).collect()
+}
+
+/// Requests with one release each.
+fn releases(count: usize) -> impl Iterator<Item = Vec<Command>> {
+    (0..count).map(|n| vec![release(n)])
+}
+
 fn write_releases(pipeline: &mut Pipeline, count: usize) -> Vec<Answer> {
-    let (requests, answers): (Vec<_>, Vec<_>) = (0..count).map(|n| request(vec![release(n)])).unzip();
-    pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
-    answers
+    send_all(pipeline, releases(count))
 }
 
 #[test]
@@ -196,15 +207,8 @@ fn merged_releases_have_a_minimum_and_a_maximum() {
 #[test]
 fn a_release_keeps_its_place_among_other_requests() {
     let mut pipeline = open();
-    let (mut requests, mut answers) = (Vec::new(), Vec::new());
-    for commands in (0..5).map(|n| vec![release(n)]).chain([vec![acquire()], vec![release(9)]]) {
-        let (asked, answer) = request(commands);
-        requests.push(asked);
-        answers.push(answer);
-    }
-    pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
-    let names: Vec<_> = written(&mut pipeline).into_iter().map(|mut command| command.swap_remove(0)).collect();
-    assert_eq!(names, ["EVALSHA", "SET", "INCR", "EVALSHA"]);
+    let mut answers = send_all(&mut pipeline, releases(5).chain([vec![acquire()], vec![release(9)]]));
+    assert_eq!(names(&mut pipeline), ["EVALSHA", "SET", "INCR", "EVALSHA"]);
     pipeline.read(format!("*5{}\r\n+OK\r\n:7\r\n:1\r\n", "\r\n:1".repeat(5)).as_bytes()).unwrap();
     assert!(answers.iter_mut().all(|answer| !replies(answer).is_empty()));
 }
@@ -232,10 +236,7 @@ fn an_opened_process_gets_announcements_and_merged_calls() {
     let mut pipeline = pipeline(Rights::Full);
     let write = |pipeline: &mut Pipeline| {
         let announce = vec![Command::Announce { key: "k".into(), number: 1 }];
-        let commands = (0..4).map(|n| vec![release(n)]).chain([announce]);
-        let (requests, answers): (Vec<_>, Vec<_>) = commands.map(request).unzip();
-        pipeline.write(requests, Vec::new(), &mut EncodedRequests::default());
-        answers
+        send_all(pipeline, releases(4).chain([announce]))
     };
     let mut answers = write(&mut pipeline);
     // The preamble, the merged releases, PUBLISH, and each release alone.
@@ -245,18 +246,15 @@ fn an_opened_process_gets_announcements_and_merged_calls() {
     pipeline.out.clear();
     identify(&mut pipeline);
     let _answers = write(&mut pipeline);
-    let names: Vec<_> = written(&mut pipeline).into_iter().map(|mut command| command.swap_remove(0)).collect();
-    assert_eq!(names, ["EVALSHA", "PUBLISH"]);
+    assert_eq!(names(&mut pipeline), ["EVALSHA", "PUBLISH"]);
 }
 
 #[test]
 fn an_open_process_that_refuses_an_announcement_gets_no_other() {
     let mut pipeline = open();
     for expected in [1, 0] {
-        let (asked, mut answer) = request(vec![Command::Announce { key: "k".into(), number: 1 }]);
-        pipeline.write([asked], Vec::new(), &mut EncodedRequests::default());
-        let written = written(&mut pipeline);
-        assert_eq!(written.iter().filter(|command| command[0] == "PUBLISH").count(), expected);
+        let mut answer = send(&mut pipeline, vec![Command::Announce { key: "k".into(), number: 1 }]);
+        assert_eq!(names(&mut pipeline).iter().filter(|name| *name == "PUBLISH").count(), expected);
         pipeline.read(b"-NOPERM no\r\n").unwrap();
         assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::Fenced)]);
     }

@@ -20,12 +20,12 @@ pub(in crate::voting) fn value_of(answer: &Value<'_>) -> Reply {
         Value::Nil => Reply::State(KeyState::Missing),
         Value::Bulk(_) => match text(answer) {
             Some(value) => Reply::State(KeyState::String { value: StoredValue::new(value), remaining: None }),
-            None => Reply::Failed(unexpected()),
+            None => Reply::Failed(MemberError::unexpected()),
         },
         // Locks of Redisson are hashes.
         Value::Error(line) if line.starts_with(b"WRONGTYPE") => Reply::State(unknown_holder()),
         Value::Error(line) => Reply::Failed(error(line)),
-        _ => Reply::Failed(unexpected()),
+        _ => Reply::Failed(MemberError::unexpected()),
     }
 }
 
@@ -46,7 +46,7 @@ pub(in crate::voting) fn decode(asked: &Command, answer: &Value<'_>) -> Reply {
         (Command::Inspect { .. }, Value::Array(elements)) => key_state(elements).map(Reply::State),
         _ => None,
     };
-    reply.unwrap_or_else(|| Reply::Failed(unexpected()))
+    reply.unwrap_or_else(|| Reply::Failed(MemberError::unexpected()))
 }
 
 /// Decodes the answer of the acquire and extend scripts.
@@ -117,8 +117,13 @@ const fn bytes<'a>(value: &Value<'a>) -> Option<&'a [u8]> {
     }
 }
 
-pub(in crate::voting) fn unexpected() -> MemberError {
-    MemberError::Other("unexpected answer".to_owned())
+/// Decodes the reply to a command that returns a number.
+pub(in crate::voting) fn number(answer: &Value<'_>) -> Result<i64, MemberError> {
+    match answer {
+        Value::Int(number) => Ok(*number),
+        Value::Error(line) => Err(error(line)),
+        _ => Err(MemberError::unexpected()),
+    }
 }
 
 const FULL: &str = "it has no room for another client (maxclients)";
@@ -193,7 +198,7 @@ mod tests {
             Value::Array(vec![Value::Int(1), Value::Int(7), Value::Bulk(b"x"), Value::Bulk(b"34")]),
             Value::Array(vec![Value::Int(0), Value::Bulk(b"12"), Value::Bulk(b"34")]),
         ] {
-            assert_eq!(decode(&acquire(), &answer), Reply::Failed(unexpected()), "{answer:?}");
+            assert_eq!(decode(&acquire(), &answer), Reply::Failed(MemberError::unexpected()), "{answer:?}");
         }
     }
 

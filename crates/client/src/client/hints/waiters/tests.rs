@@ -6,10 +6,14 @@ const MOMENT: Duration = Duration::from_millis(1);
 const OWN: i64 = 2;
 const OTHER: i64 = 14;
 
+fn waiters() -> (Instant, Waiters) {
+    let now = timers_now();
+    (now, Waiters::new(now))
+}
+
 #[test]
 fn a_majority_confirms_a_release_and_its_sender_ignores_it() {
-    let now = timers_now();
-    let mut waiters = Waiters::new(now);
+    let (now, mut waiters) = waiters();
     let notify = |waiters: &mut Waiters, number| {
         waiters.on_message(Message::Released(number), 2, now).then(|| waiters.take_hint())
     };
@@ -30,8 +34,7 @@ fn a_majority_confirms_a_release_and_its_sender_ignores_it() {
 
 #[test]
 fn an_own_release_is_a_hint_for_the_own_caller() {
-    let now = timers_now();
-    let mut waiters = Waiters::new(now);
+    let (now, mut waiters) = waiters();
     waiters.release(MOMENT, 1, now);
     assert_eq!(waiters.take_hint(), None, "no caller waits");
     waiters.subscribe(1);
@@ -47,8 +50,7 @@ fn an_own_release_is_a_hint_for_the_own_caller() {
 
 #[test]
 fn a_release_is_announced_where_others_may_wait() {
-    let now = timers_now();
-    let mut waiters = Waiters::new(now);
+    let (now, mut waiters) = waiters();
     let is_announced = |waiters: &mut Waiters, held_for, at| waiters.release(held_for, 1, at).is_some();
     assert!(!is_announced(&mut waiters, MOMENT, now), "it is perhaps the only client");
     assert!(is_announced(&mut waiters, ANNOUNCE_INTERVAL, now), "another client has perhaps begun to wait since");
@@ -65,8 +67,7 @@ fn a_release_is_announced_where_others_may_wait() {
 
 #[test]
 fn waiters_go_in_the_order_of_their_announcements() {
-    let now = timers_now();
-    let mut holder = Waiters::new(now);
+    let (now, mut holder) = waiters();
     for ticket in [OTHER, 20, OTHER, 16] {
         assert!(!holder.on_message(Message::Waiting(ticket), 1, now));
     }
@@ -94,8 +95,7 @@ fn waiters_go_in_the_order_of_their_announcements() {
 
 #[test]
 fn a_departed_waiter_is_not_next() {
-    let now = timers_now();
-    let mut departed = Waiters::new(now);
+    let (now, mut departed) = waiters();
     departed.subscribe(1);
     assert_eq!(departed.unsubscribe(now), None, "no client has its announcement");
     departed.subscribe(1);
@@ -114,8 +114,7 @@ fn a_departed_waiter_is_not_next() {
 
 #[test]
 fn a_client_lets_waiters_go_first_after_its_release() {
-    let now = timers_now();
-    let mut waiters = Waiters::new(now);
+    let (now, mut waiters) = waiters();
     waiters.release(MOMENT, 1, now);
     assert!(!waiters.yields(), "no client waits");
     waiters.on_message(Message::Waiting(OTHER), 1, now);
@@ -128,8 +127,7 @@ fn a_client_lets_waiters_go_first_after_its_release() {
 
 #[test]
 fn a_subscriber_without_announcements_goes_first_rarely() {
-    let now = timers_now();
-    let mut waiters = Waiters::new(now);
+    let (now, mut waiters) = waiters();
     waiters.set_listeners(1);
     assert!(waiters.release(MOMENT, 1, now).is_some() && waiters.yields());
     waiters.on_unused_yield();
@@ -147,8 +145,7 @@ fn a_subscriber_without_announcements_goes_first_rarely() {
 
 #[test]
 fn a_queue_has_an_end() {
-    let now = timers_now();
-    let mut waiters = Waiters::new(now);
+    let (now, mut waiters) = waiters();
     for ticket in 1..2_000 {
         waiters.on_message(Message::Waiting(2 * ticket), 1, now);
     }

@@ -104,28 +104,21 @@ async fn a_vote_that_comes_after_the_decision_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_votes_change_neither_token_nor_validity() {
-    let quorum = Quorum::of(3);
-    quorum.members[2].state().delay = ms(2);
-    quorum.members[2].state().master.counter = 40;
-    let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("a")).await;
-    let Acquire::Granted(grant) = outcome else { panic!("{outcome:?}") };
-    assert_eq!((grant.token.get(), grant.votes), (1, Votes { yes: 2, of: 3 }));
-    let (votes, took) = timed(&quorum, late.within(ms(2))).await;
-    assert_eq!((votes, took), (Some(Votes { yes: 3, of: 3 }), ms(1)), "all have answered");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_frozen_member_is_waited_for_no_longer_than_asked() {
-    let quorum = Quorum::of(3);
-    quorum.members[2].freeze(true);
-    let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("a")).await;
-    assert!(matches!(outcome, Acquire::Granted(_)));
-    let (votes, took) = timed(&quorum, late.within(ms(2))).await;
-    assert_eq!((votes, took), (Some(Votes { yes: 2, of: 3 }), ms(2)));
-    let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("b")).await;
-    assert!(!matches!(outcome, Acquire::Granted(_)));
-    assert_eq!(timed(&quorum, late.within(ms(2))).await, (None, ms(0)), "without a grant it returns immediately");
+async fn late_votes_change_no_token_and_are_not_awaited_for_long() {
+    for (is_frozen, yes, waits) in [(false, 3, ms(1)), (true, 2, ms(2))] {
+        let quorum = Quorum::of(3);
+        quorum.members[2].state().delay = ms(2);
+        quorum.members[2].state().master.counter = 40;
+        quorum.members[2].freeze(is_frozen);
+        let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("a")).await;
+        let Acquire::Granted(grant) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((grant.token.get(), grant.votes), (1, Votes { yes: 2, of: 3 }));
+        let (votes, took) = timed(&quorum, late.within(ms(2))).await;
+        assert_eq!((votes, took), (Some(Votes { yes, of: 3 }), waits), "frozen: {is_frozen}");
+        let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("b")).await;
+        assert!(!matches!(outcome, Acquire::Granted(_)));
+        assert_eq!(timed(&quorum, late.within(ms(2))).await, (None, ms(0)), "without a grant it returns immediately");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,9 +192,7 @@ async fn tokens_rise_from_holder_to_holder_through_any_majority() {
 #[tokio::test(start_paused = true)]
 async fn counters_that_differ_cost_no_second_round_when_all_vote() {
     let quorum = Quorum::of(3);
-    for (member, counter) in quorum.members.iter().zip([6, 9, 3]) {
-        member.state().master.counter = counter;
-    }
+    quorum.set_counters([6, 9, 3]);
     let (grant, took) = timed(&quorum, granted(&quorum, "a")).await;
     // Two members store 7 or more, and any later majority includes one of them.
     assert_eq!((grant.token.get(), took), (7, ms(1)));
@@ -212,9 +203,7 @@ async fn counters_that_differ_cost_no_second_round_when_all_vote() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
     let quorum = Quorum::of(5);
-    for (member, counter) in quorum.members.iter().zip([9_000, 100, 150, 40, 0]) {
-        member.state().master.counter = counter;
-    }
+    quorum.set_counters([9_000, 100, 150, 40, 0]);
     quorum.members[4].freeze(true);
     let client = engine(&quorum).with_token_reach(1_000);
     // The token comes from the highest three counters that are within 1,000 of each other.
@@ -222,9 +211,7 @@ async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
     assert!(matches!(outcome, Acquire::Granted(grant) if grant.token.get() == 151), "{outcome:?}");
     let outcome = client.acquire(&quorum.electorate, AcquireRequest { key: "l".into(), ..request("b") }).await;
     assert!(matches!(outcome, Acquire::Granted(grant) if grant.token.get() > 151), "{outcome:?}");
-    for (member, counter) in quorum.members.iter().zip([90_000, 60_000, 30_000, 1, 0]) {
-        member.state().master.counter = counter;
-    }
+    quorum.set_counters([90_000, 60_000, 30_000, 1, 0]);
     let outcome = client.acquire(&quorum.electorate, AcquireRequest { key: "m".into(), ..request("c") }).await;
     assert_eq!(outcome, Acquire::CountersApart);
     sleep(ms(10)).await;
@@ -241,9 +228,7 @@ async fn the_number_of_a_spent_counter_is_not_counted() {
 #[tokio::test(start_paused = true)]
 async fn equal_lists_become_one_and_a_learner_never_counts() {
     let mut quorum = Quorum::of(4);
-    for (member, counter) in quorum.members.iter().zip([29, 19, 9, 5_000]) {
-        member.state().master.counter = counter;
-    }
+    quorum.set_counters([29, 19, 9, 5_000]);
     let listed: Vec<_> =
         quorum.electorate.electors().iter().take(3).map(|elector| elector.member.name().clone()).collect();
     let electors = quorum.electorate.electors().to_vec();

@@ -95,14 +95,12 @@ async fn a_repair_ends_with_the_validity_and_spares_other_holders() {
     let Extend::Renewed { valid_until, votes, missing, .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!(votes, Votes { yes: 2, of: 3 });
     assert!(matches!(&missing[..], [Missing { member, .. }] if member.as_str() == "m0"), "{missing:?}");
-    let redlock = engine(&quorum);
-    let (key, held) = ("k".into(), value("a"));
-    let repair = || redlock.repair(&quorum.electorate, &key, &held, (valid_until, valid_until), &missing);
-    assert_eq!(repair().await, ["m0".into()]);
+    let until = (valid_until, valid_until);
+    assert_eq!(repair(&quorum, until, &missing).await, ["m0".into()]);
     let ends = quorum.clock.boottime() + quorum.members[0].ttl("k");
     assert!(ends <= valid_until, "{ends:?} {valid_until:?}");
     quorum.members[0].set("k", "other", TTL);
-    assert_eq!(repair().await, []);
+    assert_eq!(repair(&quorum, until, &missing).await, []);
     assert_eq!(quorum.members[0].value("k").as_deref(), Some("other"));
 }
 
@@ -113,19 +111,12 @@ async fn a_repair_that_arrives_after_the_validity_does_nothing() {
     quorum.members[0].state().master.keys.clear();
     let Extend::Renewed { valid_until, missing, .. } = extend(&quorum, "a", grant.valid_until).await else { panic!() };
     quorum.members[0].freeze(true);
-    let redlock = engine(&quorum);
-    assert_eq!(
-        redlock.repair(&quorum.electorate, &"k".into(), &value("a"), (valid_until, valid_until), &missing).await,
-        []
-    );
+    assert_eq!(repair(&quorum, (valid_until, valid_until), &missing).await, []);
     sleep(TTL).await;
     quorum.members[0].freeze(false);
     sleep(ms(5)).await;
     assert_eq!(quorum.members[0].value("k"), None);
-    assert_eq!(
-        redlock.repair(&quorum.electorate, &"k".into(), &value("a"), (valid_until, valid_until), &missing).await,
-        []
-    );
+    assert_eq!(repair(&quorum, (valid_until, valid_until), &missing).await, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,8 +128,7 @@ async fn a_repair_that_arrives_after_its_last_moment_does_nothing() {
     let Extend::Renewed { started, valid_until, missing, .. } = outcome else { panic!() };
     let last = repair_until(started, TTL, TIMEOUT).unwrap();
     quorum.members[0].freeze(true);
-    let redlock = engine(&quorum);
-    assert_eq!(redlock.repair(&quorum.electorate, &"k".into(), &value("a"), (valid_until, last), &missing).await, []);
+    assert_eq!(repair(&quorum, (valid_until, last), &missing).await, []);
     sleep(TTL / 4).await;
     quorum.members[0].freeze(false);
     sleep(ms(5)).await;
