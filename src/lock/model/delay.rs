@@ -73,12 +73,6 @@ mod tests {
         let end = |delay, limit| end_of_delay(&ending("Expired", delay), until, limit).map(MilliTime::as_millis);
         assert_eq!(end("8s", Some(MAX_TTL)), Some(18_000));
         assert_eq!(end("1h", Some(MAX_TTL)), Some(30_000));
-    }
-
-    #[test]
-    fn the_delay_applies_to_a_loss_without_a_session() {
-        let lost = ending("Expired", "8s");
-        let until = end_of_delay(&lost, MilliTime::from_millis(10_000).unwrap(), None);
-        assert_eq!(until, MilliTime::from_millis(18_000));
+        assert_eq!(end("8s", None), Some(18_000), "it applies to a loss without a session");
     }
 }

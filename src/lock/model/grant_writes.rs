@@ -98,6 +98,7 @@ mod tests {
     use crate::api::test_util::{self, condition};
 
     const NONCE: [u8; 10] = [7; 10];
+    const UNKNOWN: RequestError = RequestError::Unknown(None);
 
     fn lock(version: &str, status: serde_json::Value) -> DistributedLock {
         let mut lock = test_util::lock(json!({"key": "k", "claim": {"identity": "a"}}), status);
@@ -117,12 +118,16 @@ mod tests {
         Writes::new(lock, Nonce::from_bytes(NONCE))
     }
 
-    fn refused() -> RequestError {
-        RequestError::Refused(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded))
+    /// A lock, and the writes to it after this failure of the first one.
+    fn after(failure: &RequestError) -> (DistributedLock, Writes) {
+        let decided_on = lock("5", free());
+        let mut writes = writes(&decided_on);
+        assert!(!writes.failed(&decided_on, failure));
+        (decided_on, writes)
     }
 
-    fn unknown() -> RequestError {
-        RequestError::Unknown(None)
+    fn refused() -> RequestError {
+        RequestError::Refused(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded))
     }
 
     #[test]
@@ -136,31 +141,22 @@ mod tests {
             ("a request is about an earlier hold", annotated, Next::Impossible),
             ("the status has changed", lock("6", withdrawn), Next::Impossible),
         ] {
-            let decided_on = lock("5", free());
-            let mut writes = writes(&decided_on);
-            assert!(!writes.failed(&decided_on, &RequestError::Conflict));
+            let (_, mut writes) = after(&RequestError::Conflict);
             assert_eq!(writes.read(&changed, true, false), expected, "{why}");
         }
     }
 
     #[test]
     fn an_unknown_write_stays_possible_until_the_object_changes() {
-        let decided_on = lock("5", free());
-        let mut writes = writes(&decided_on);
-        assert!(!writes.failed(&decided_on, &unknown()));
+        let (decided_on, mut writes) = after(&UNKNOWN);
         assert_eq!(writes.read(&decided_on, false, false), Next::Withdraw, "the write can still land");
-        assert_eq!(
-            writes.read(&lock("6", free()), false, false),
-            Next::Impossible,
-            "the unknown write carried version 5"
-        );
+        let next = writes.read(&lock("6", free()), false, false);
+        assert_eq!(next, Next::Impossible, "the unknown write carried version 5");
     }
 
     #[test]
     fn a_refusal_proves_nothing_while_an_earlier_write_is_open() {
-        let decided_on = lock("5", free());
-        let mut writes = writes(&decided_on);
-        assert!(!writes.failed(&decided_on, &unknown()));
+        let (decided_on, mut writes) = after(&UNKNOWN);
         assert!(!writes.failed(&decided_on, &refused()));
         assert_eq!(writes.read(&decided_on, true, false), Next::Write);
         assert_eq!(writes.read(&lock("6", named()), true, false), Next::Named);
@@ -168,10 +164,8 @@ mod tests {
 
     #[test]
     fn a_refusal_of_the_only_write_proves_that_it_failed() {
-        let decided_on = lock("5", free());
+        let (decided_on, mut after_a_conflict) = after(&UNKNOWN);
         assert!(writes(&decided_on).failed(&decided_on, &refused()));
-        let mut after_a_conflict = writes(&decided_on);
-        assert!(!after_a_conflict.failed(&decided_on, &unknown()));
         let changed = lock("6", free());
         assert_eq!(after_a_conflict.read(&changed, true, false), Next::Write);
         assert!(after_a_conflict.failed(&changed, &refused()), "the unknown write carried version 5");
@@ -179,9 +173,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_not_written_to_an_unreadable_lock_nor_taken_back() {
-        let decided_on = lock("5", free());
-        let mut writes = writes(&decided_on);
-        assert!(!writes.failed(&decided_on, &unknown()));
+        let (_, mut writes) = after(&UNKNOWN);
         let mut unreadable = lock("6", free());
         unreadable.spec.unreadable = Some("why".into());
         assert_eq!(writes.read(&unreadable, true, false), Next::Impossible, "the write carried version 5");
@@ -195,7 +187,7 @@ mod tests {
         let mut writes = writes(&decided_on);
         for _ in 0..UNCONFIRMED {
             assert_ne!(writes.read(&decided_on, true, true), Next::GiveUp);
-            assert!(!writes.failed(&decided_on, &unknown()));
+            assert!(!writes.failed(&decided_on, &UNKNOWN));
         }
         assert_eq!(writes.read(&decided_on, true, false), Next::Write);
         assert_eq!(writes.read(&decided_on, true, true), Next::GiveUp);

@@ -93,13 +93,9 @@ mod tests {
         assert_eq!(observe("1", at(9)), at(19));
         assert_eq!(observe("1", at(12)), at(19));
         assert_eq!(observe("2", at(13)), at(23));
-    }
-
-    #[test]
-    fn a_missing_heartbeat_counts_from_the_first_observation() {
-        let mut heartbeat = Heartbeat::new(at(0));
-        heartbeat.observe(None, at(7));
-        assert_eq!(heartbeat.last_end(TTL), at(10));
+        let mut missing = Heartbeat::new(at(0));
+        missing.observe(None, at(7));
+        assert_eq!(missing.last_end(TTL), at(10), "without a record it counts from the first observation");
     }
 
     #[test]

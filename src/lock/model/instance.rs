@@ -125,16 +125,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::test_util::{lock, parsed};
 
     const NOW: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 
     fn pod(state: Value, last: Value) -> Pod {
-        serde_json::from_value(json!({
+        parsed(json!({
             "metadata": {"name": "worker-0", "uid": "u1"}, "spec": {"nodeName": "n", "containers": []},
             "status": {"phase": "Running", "containerStatuses": [{"name": "app", "containerID": "c1", "image": "", "imageID": "",
                 "ready": true, "restartCount": 0, "state": state, "lastState": last}]}
         }))
-        .unwrap()
     }
 
     fn running() -> Pod {
@@ -145,50 +145,48 @@ mod tests {
         pod(json!({"terminated": {"exitCode": 0, "containerID": id}}), json!({}))
     }
 
-    fn final_pod() -> Pod {
-        let mut pod = ended("c1");
+    fn failed(mut pod: Pod) -> Pod {
         pod.status.as_mut().unwrap().phase = Some("Failed".into());
         pod
+    }
+
+    fn final_pod() -> Pod {
+        failed(ended("c1"))
     }
 
     fn present(pod: &Pod) -> PodEvidence<'_> {
         PodEvidence { pod: Some(pod), ..PodEvidence::default() }
     }
 
-    #[test]
-    fn a_running_container_holds_and_a_terminated_one_is_dead() {
-        assert_eq!(judge(Some("c1"), present(&running()), NOW), Instance::Running);
-        assert_eq!(judge(Some("c1"), present(&ended("c1")), NOW), Instance::Terminated);
+    fn departed(pod: &Pod) -> PodEvidence<'_> {
+        PodEvidence { departed: Some(pod), ..PodEvidence::default() }
     }
 
     #[test]
-    fn a_pod_marked_as_failed_holds_while_its_container_runs() {
-        let mut failed = running();
-        failed.status.as_mut().unwrap().phase = Some("Failed".into());
-        assert_eq!(judge(Some("c1"), present(&failed), NOW), Instance::Running);
+    fn a_running_container_holds_and_a_terminated_one_is_dead() {
+        let judged = |pod: &Pod| judge(Some("c1"), present(pod), NOW);
+        assert_eq!(judged(&running()), Instance::Running);
+        assert_eq!(judged(&failed(running())), Instance::Running, "any controller can write the phase");
+        assert_eq!(judged(&ended("c1")), Instance::Terminated);
     }
 
     #[test]
     fn a_deleted_pod_is_dead_only_if_its_last_state_was_terminated() {
-        let judged =
-            |pod: Option<&Pod>| judge(Some("c1"), PodEvidence { departed: pod, ..PodEvidence::default() }, NOW);
-        assert_eq!(judged(Some(&ended("c1"))), Instance::Terminated);
-        assert!(matches!(judged(Some(&running())), Instance::Doubt(_)));
-        assert!(matches!(judged(None), Instance::Doubt(_)));
+        let judged = |evidence: PodEvidence<'_>| judge(Some("c1"), evidence, NOW);
+        assert_eq!(judged(departed(&ended("c1"))), Instance::Terminated);
+        assert!(matches!(judged(departed(&running())), Instance::Doubt(_)));
+        assert!(matches!(judged(PodEvidence::default()), Instance::Doubt(_)));
     }
 
     #[test]
     fn a_container_on_a_lost_node_or_overdue_is_in_doubt() {
-        let pod = running();
-        assert!(matches!(
-            judge(Some("c1"), PodEvidence { node_is_lost: true, ..present(&pod) }, NOW),
-            Instance::Doubt(_)
-        ));
-        let mut deleting = running();
-        deleting.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:01Z")).unwrap();
-        assert_eq!(judge(Some("c1"), present(&deleting), NOW), Instance::Running);
-        let later = UnixMillis(NOW.0 + 1_000);
-        assert!(matches!(judge(Some("c1"), present(&deleting), later), Instance::Doubt(_)));
+        let judged = |evidence: PodEvidence<'_>, now| judge(Some("c1"), evidence, now);
+        let mut pod = running();
+        let lost = PodEvidence { node_is_lost: true, ..present(&pod) };
+        assert!(matches!(judged(lost, NOW), Instance::Doubt(_)));
+        pod.metadata.deletion_timestamp = parsed(json!("2026-01-01T00:00:01Z"));
+        assert_eq!(judged(present(&pod), NOW), Instance::Running);
+        assert!(matches!(judged(present(&pod), UnixMillis(NOW.0 + 1_000)), Instance::Doubt(_)));
     }
 
     #[test]
@@ -201,30 +199,20 @@ mod tests {
         assert_eq!(since(json!({"running": {"startedAt": "2026-01-01T00:01:02Z"}})), after(2));
         let next = json!({"exitCode": 1, "containerID": "c1", "startedAt": "2026-01-01T00:01:03Z"});
         assert_eq!(since(json!({"terminated": next})), after(3));
-        let mut last = pod(ended.clone(), json!({}));
-        assert_eq!(
-            successor_since(Some("c0"), present(&last)),
-            after(0),
-            "the start of the ended container is ignored"
-        );
-        assert_eq!(successor_since(Some("c9"), present(&last)), UnixMillis(i64::MIN));
-        last.status.as_mut().unwrap().phase = Some("Failed".into());
-        assert_eq!(successor_since(Some("c0"), present(&last)), UnixMillis(i64::MAX));
-        let mut running = pod(json!({"running": {"startedAt": "2026-01-01T00:01:02Z"}}), ended);
-        running.status.as_mut().unwrap().phase = Some("Failed".into());
-        assert_eq!(
-            successor_since(Some("c0"), present(&running)),
-            after(2),
-            "the phase proves nothing, because a controller can write it"
-        );
+        let last = pod(ended.clone(), json!({}));
+        let of = |container, pod: &Pod| successor_since(Some(container), present(pod));
+        assert_eq!(of("c0", &last), after(0), "the start of the ended container is ignored");
+        assert_eq!(of("c9", &last), UnixMillis(i64::MIN));
+        assert_eq!(of("c0", &failed(last)), UnixMillis(i64::MAX));
+        let running = failed(pod(json!({"running": {"startedAt": "2026-01-01T00:01:02Z"}}), ended));
+        assert_eq!(of("c0", &running), after(2), "the phase proves nothing, because a controller can write it");
     }
 
     #[test]
     fn a_container_from_before_the_grant_possibly_leads() {
-        let lock = |acquired_at: &str| -> DistributedLock {
-            serde_json::from_value(json!({"metadata": {"name": "l", "namespace": "ns"}, "spec": {},
-                "status": {"transitions": 1, "acquiredAt": acquired_at, "holder": {"identity": "a", "podUID": "u1"}}}))
-            .unwrap()
+        let lock = |acquired_at: &str| {
+            let holder = json!({"identity": "a", "podUID": "u1"});
+            lock(json!({}), json!({"transitions": 1, "acquiredAt": acquired_at, "holder": holder}))
         };
         let ended = json!({"terminated": {"exitCode": 1, "containerID": "c0", "finishedAt": "2026-01-01T00:00:58Z"}});
         let restarted = pod(json!({"running": {"startedAt": "2026-01-01T00:00:59Z"}}), ended);
@@ -232,8 +220,7 @@ mod tests {
         assert_eq!(judged("2026-01-01T00:00:58.999Z", &restarted), Instance::Terminated);
         let doubt = Instance::Doubt(Doubt::NextContainer);
         assert_eq!(judged("2026-01-01T00:00:59.000Z", &restarted), doubt, "it takes the new token for its own");
-        let mut last = restarted;
-        last.status.as_mut().unwrap().phase = Some("Failed".into());
+        let mut last = failed(restarted);
         last.status.as_mut().unwrap().container_statuses = final_pod().status.unwrap().container_statuses;
         let last = judge_holder(&lock("2026-01-01T00:00:59.000Z"), Some("c1"), present(&last), NOW);
         assert_eq!(last, Instance::Terminated, "a pod that has ended starts no other container");
@@ -248,29 +235,24 @@ mod tests {
         let between = ended("c1");
         let lost = PodEvidence { node_is_lost: true, ..present(&between) };
         assert_eq!(judge_pod(lost, NOW), Instance::Doubt(Doubt::NodeSilent));
-        let departed = |pod: &Pod| judge_pod(PodEvidence { departed: Some(pod), ..PodEvidence::default() }, NOW);
         let mut gone = running();
-        assert!(matches!(departed(&gone), Instance::Doubt(_)));
+        assert!(matches!(judge_pod(departed(&gone), NOW), Instance::Doubt(_)));
         gone.spec.as_mut().unwrap().node_name = None;
-        assert_eq!(departed(&gone), Instance::Terminated);
+        assert_eq!(judge_pod(departed(&gone), NOW), Instance::Terminated);
         assert_eq!(judge_pod(present(&gone), NOW), Instance::Running, "the scheduler can give it a node");
-        gone.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        gone.metadata.deletion_timestamp = parsed(json!("2026-01-01T00:01:00Z"));
         assert_eq!(judge_pod(present(&gone), NOW), Instance::Terminated);
     }
 
     #[test]
     fn a_pod_ended_without_proof_is_in_doubt() {
         let judged = |pod: &Pod| judge_pod(present(pod), NOW);
-        assert_eq!(judged(&running()), Instance::Running);
-        assert_eq!(judged(&final_pod()), Instance::Terminated);
         let unknown = json!({"terminated": {"exitCode": 137, "containerID": "c1", "reason": "ContainerStatusUnknown"}});
-        let mut lost = pod(unknown, json!({}));
-        lost.status.as_mut().unwrap().phase = Some("Failed".into());
+        let lost = failed(pod(unknown, json!({})));
         assert!(matches!(judged(&lost), Instance::Doubt(_)));
         let mut evicted = lost.clone();
         evicted.status.as_mut().unwrap().container_statuses = None;
         assert!(matches!(judged(&evicted), Instance::Doubt(_)), "the kubelet reported no end of its container");
-        let departed = judge_pod(PodEvidence { departed: Some(&lost), ..PodEvidence::default() }, NOW);
-        assert!(matches!(departed, Instance::Doubt(_)));
+        assert!(matches!(judge_pod(departed(&lost), NOW), Instance::Doubt(_)));
     }
 }

@@ -156,34 +156,37 @@ mod tests {
     }
 
     #[test]
-    fn older_goes_first_and_a_tie_goes_by_name() {
+    fn priority_goes_before_age_and_a_tie_goes_by_name() {
         let a = claim("a", 1, json!({}));
         let b = claim("b", 0, json!({}));
         let c = claim("c", 1, json!({}));
-        assert!(turn(&b) < turn(&a) && turn(&a) < turn(&c));
+        let urgent = claim("urgent", 9, json!({"spec": {"priority": 5}}));
+        assert!(turn(&urgent) < turn(&b) && turn(&b) < turn(&a) && turn(&a) < turn(&c));
         assert_eq!(place(&b, &[], 0), Place::First);
         assert_eq!(place(&c, &[], 2), waits_at(3));
     }
 
     #[test]
-    fn priority_goes_before_age() {
-        let old = claim("old", 0, json!({}));
-        let urgent = claim("urgent", 9, json!({"spec": {"priority": 5}}));
-        assert!(turn(&urgent) < turn(&old));
+    fn suspended_deleted_and_finished_locks_do_not_wait() {
+        let finished = json!({"transitions": 1, "conditions": [condition("Finished", "True", "Released")]});
+        for extra in [
+            json!({"spec": {"suspend": true}}),
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}),
+            json!({"spec": {"slots": 1}, "status": finished}),
+        ] {
+            let lock = claim("a", 0, extra);
+            assert!(lock.holder().is_none() && !is_queued(&lock), "{lock:?}");
+        }
+        assert!(is_queued(&claim("d", 9, json!({}))));
     }
 
-    #[test]
-    fn suspended_and_deleted_locks_do_not_wait() {
-        let suspended = claim("a", 0, json!({"spec": {"suspend": true}}));
-        let deleting = claim("b", 0, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}));
-        assert!(!is_queued(&suspended) && !is_queued(&deleting));
-        assert!(is_queued(&claim("d", 9, json!({}))));
+    fn holds(name: &str, second: u8, identity: &str) -> DistributedLock {
+        claim(name, second, json!({"status": {"transitions": 1, "holder": {"identity": identity}}}))
     }
 
     #[test]
     fn behind_a_holder_the_position_counts_those_who_wait() {
-        let status = json!({"status": {"transitions": 1, "holder": {"identity": "job-1"}}});
-        let holder = claim("h", 5, status);
+        let holder = holds("h", 5, "job-1");
         let lock = claim("a", 6, json!({}));
         let behind = |position| {
             let message = HeldMessage::Behind { holder: "\"job-1\" (ns/h)".into(), position };
@@ -202,10 +205,7 @@ mod tests {
     #[test]
     fn far_back_in_the_queue_the_message_names_no_holder() {
         let lock = claim("a", 6, json!({}));
-        let holder = |identity: &str| {
-            let status = json!({"transitions": 1, "holder": {"identity": identity}});
-            claim("h", 5, json!({"status": status}))
-        };
+        let holder = |identity: &str| holds("h", 5, identity);
         let far = |position| Place::Queued { position, message: HeldMessage::FarBack };
         assert_eq!(place(&lock, &[&holder("b")], 10), far(11));
         assert_eq!(place(&lock, &[], 10), far(11));
@@ -252,10 +252,6 @@ mod tests {
         json!({"transitions": 1, "holder": {"identity": "worker-1"}})
     }
 
-    fn finished() -> serde_json::Value {
-        json!({"transitions": 1, "conditions": [condition("Finished", "True", "Released")]})
-    }
-
     #[test]
     fn the_holder_or_the_oldest_election_uses_the_key() {
         let old = shaped("a", 0, 1, waiting());
@@ -282,11 +278,5 @@ mod tests {
         assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().to_string().contains("ns/a2 holds the key"));
         let next = shaped("d", 10, 1, waiting());
         assert!(shape_conflict(&next, &[&holder], Some(&waits)).is_none(), "the holder has the same number of slots");
-    }
-
-    #[test]
-    fn an_object_that_neither_holds_nor_waits_fixes_nothing() {
-        let over = shaped("a", 0, 1, finished());
-        assert!(over.holder().is_none() && !is_queued(&over));
     }
 }

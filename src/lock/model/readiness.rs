@@ -111,31 +111,28 @@ mod tests {
     use super::*;
     use crate::api::test_util::lock;
 
-    fn ready_after(accepted: Option<AcceptedReason>, held: Option<HeldReason>) -> (&'static str, &'static str) {
-        let (mut conditions, now) = (Vec::new(), Timestamp::UNIX_EPOCH);
-        if let Some(reason) = accepted {
-            let is_accepted = reason == AcceptedReason::Accepted;
-            set_condition(&mut conditions, LockCondition::Accepted, is_accepted, reason, "why", (None, now));
-        }
-        if let Some(reason) = held {
-            set_condition(&mut conditions, LockCondition::Held, reason == HeldReason::Held, reason, "", (None, now));
-        }
-        let (status, reason, _) = ready(&conditions, false, None);
-        (status.as_str(), reason)
-    }
-
     #[test]
     fn ready_is_true_when_served_and_has_a_reason_when_not() {
-        let good = Some(AcceptedReason::Accepted);
-        assert_eq!(ready_after(good, Some(HeldReason::Held)), ("True", "Held"));
-        assert_eq!(ready_after(good, Some(HeldReason::Queued)), ("True", "Queued"));
-        assert_eq!(ready_after(good, Some(HeldReason::NoCandidate)), ("True", "NoCandidate"));
-        assert_eq!(ready_after(good, Some(HeldReason::NoQuorum)), ("False", "NoQuorum"));
-        assert_eq!(ready_after(good, Some(HeldReason::Pending)), ("Unknown", "Pending"));
-        assert_eq!(ready_after(good, None), ("Unknown", "Pending"));
-        let refused = Some(AcceptedReason::TTLTooLong);
-        assert_eq!(ready_after(refused, Some(HeldReason::NotAccepted)), ("False", "TTLTooLong"));
-        assert_eq!(ready_after(refused, Some(HeldReason::Held)), ("False", "TTLTooLong"), "the hold continues");
+        let (good, refused) = (AcceptedReason::Accepted, AcceptedReason::TTLTooLong);
+        for (accepted, held, expected) in [
+            (good, Some(HeldReason::Held), ("True", "Held")),
+            (good, Some(HeldReason::Queued), ("True", "Queued")),
+            (good, Some(HeldReason::NoCandidate), ("True", "NoCandidate")),
+            (good, Some(HeldReason::NoQuorum), ("False", "NoQuorum")),
+            (good, Some(HeldReason::Pending), ("Unknown", "Pending")),
+            (good, None, ("Unknown", "Pending")),
+            (refused, Some(HeldReason::NotAccepted), ("False", "TTLTooLong")),
+            // The hold continues.
+            (refused, Some(HeldReason::Held), ("False", "TTLTooLong")),
+        ] {
+            let (mut conditions, now) = (Vec::new(), Timestamp::UNIX_EPOCH);
+            set_condition(&mut conditions, LockCondition::Accepted, accepted == good, accepted, "why", (None, now));
+            if let Some(held) = held {
+                set_condition(&mut conditions, LockCondition::Held, held == HeldReason::Held, held, "", (None, now));
+            }
+            let (status, reason, _) = ready(&conditions, false, None);
+            assert_eq!((status.as_str(), reason), expected, "{held:?}");
+        }
     }
 
     #[test]

@@ -32,10 +32,13 @@ fn a_pod_that_is_not_ready_may_be_bound_but_not_elected() {
 }
 
 #[test]
-fn a_pod_being_deleted_is_no_candidate() {
+fn a_pod_that_is_deleted_or_marked_as_ended_is_no_candidate() {
     let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
     pod.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
     assert!(electable(&pod, None).is_err());
+    pod.metadata.deletion_timestamp = None;
+    pod.status.as_mut().unwrap().phase = Some("Failed".into());
+    assert_eq!(electable(&pod, None), Err(Ineligible::Ended { pod: "ns/a-0".into(), phase: "Failed".into() }));
 }
 
 #[test]
@@ -105,13 +108,6 @@ fn a_candidate_on_a_cordoned_node_comes_last_and_is_still_one() {
 }
 
 #[test]
-fn a_pod_that_some_controller_marks_as_ended_is_no_candidate() {
-    let mut failed = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
-    failed.status.as_mut().unwrap().phase = Some("Failed".into());
-    assert_eq!(electable(&failed, None), Err(Ineligible::Ended { pod: "ns/a-0".into(), phase: "Failed".into() }));
-}
-
-#[test]
 fn an_init_container_holds_when_it_is_asked_for() {
     let mut migrating = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
     let status = status("migrate", Some("init"), running());
@@ -146,11 +142,8 @@ fn a_pod_that_fails_its_check_waits_longer_each_time() {
     let back_off = |history, pod: &str| of(history, &made(pod, "2026-01-01T00:00:00Z"));
     let unhealthy = |pod: &str| past(pod, "HolderUnhealthy");
     let at = |times: u32, time: &str| Some((times, format!("2026-01-01T00:{time}.000Z")));
-    assert_eq!(
-        back_off(json!([unhealthy("a"), past("a", "HolderGone"), unhealthy("a")]), "a"),
-        None,
-        "one failed hold in the row"
-    );
+    let broken_row = json!([unhealthy("a"), past("a", "HolderGone"), unhealthy("a")]);
+    assert_eq!(back_off(broken_row, "a"), None, "one failed hold in the row");
     assert_eq!(back_off(json!([unhealthy("a"), unhealthy("a")]), "a"), at(2, "01:03"));
     let both = json!([unhealthy("b"), unhealthy("a"), unhealthy("b"), unhealthy("a"), unhealthy("a")]);
     assert_eq!(back_off(both.clone(), "a"), at(3, "01:06"));
@@ -159,11 +152,8 @@ fn a_pod_that_fails_its_check_waits_longer_each_time() {
     let mut healthy = unhealthy("a");
     healthy["from"] = json!("2026-01-01T00:00:00.000Z");
     healthy["to"] = json!("2026-01-01T00:05:00.000Z");
-    assert_eq!(
-        back_off(json!([unhealthy("a"), healthy, unhealthy("a")]), "a"),
-        None,
-        "a hold of five minutes ends the row"
-    );
+    let ended_row = json!([unhealthy("a"), healthy, unhealthy("a")]);
+    assert_eq!(back_off(ended_row, "a"), None, "a hold of five minutes ends the row");
     let next = made("a", "2026-01-01T00:01:01Z");
     assert_eq!(of(json!([unhealthy("a"), unhealthy("a")]), &next), None, "an earlier pod of the name failed");
 }

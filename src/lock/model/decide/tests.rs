@@ -6,18 +6,14 @@ use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
 use super::*;
-use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true, transition_time};
+use crate::api::test_util::{claim, merged};
 use crate::api::{Election, ElectionLease, HeldQuorum, LOCK_FINALIZER};
 use crate::lock::model::end::{Doubt, End};
 use crate::lock::model::hold::Terms;
 use crate::quorum::model::lookup::LookupError;
 use crate::redlock::{Extend, LockKey, Nonce, Votes};
 use crate::time::UnixMicros;
-
-fn too_long() -> Refusal {
-    let duration = |seconds| Duration::from_secs(seconds).into();
-    Refusal::Ttl { ttl: duration(60), max_ttl: duration(30), quorum: "redlock-system/main".into() }
-}
 
 const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 const NOW: Boottime = Boottime::new(Duration::from_secs(1_000));
@@ -28,34 +24,24 @@ fn clock() -> ClockOffset {
 }
 
 fn lock(extra: serde_json::Value) -> DistributedLock {
-    let mut lock = json!({
-        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 2, "finalizers": [LOCK_FINALIZER],
-            "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"key": "k", "claim": {"identity": "a"}}
-    });
-    merge(&mut lock, &extra);
-    serde_json::from_value(lock).unwrap()
-}
-
-fn merge(base: &mut serde_json::Value, extra: &serde_json::Value) {
-    match extra.as_object() {
-        Some(fields) => fields.iter().for_each(|(name, value)| merge(&mut base[name], value)),
-        None => *base = extra.clone(),
-    }
+    let metadata = json!({"metadata": {"uid": "u", "generation": 2, "finalizers": [LOCK_FINALIZER]}});
+    claim("a", 0, merged(metadata, extra))
 }
 
 /// A lock held since 00:00:50, renewed at 00:00:58, and valid until 00:01:07.
 fn held_lock(extra: serde_json::Value) -> DistributedLock {
-    let mut lock = lock(json!({"status": {
+    let status = json!({"status": {
         "transitions": 1, "holder": {"identity": "a", "nonce": "0101"}, "fencingToken": 7, "votes": "3/3",
         "acquiredAt": "2026-01-01T00:00:50.000Z", "renewedAt": "2026-01-01T00:00:58.000Z",
         "validUntil": "2026-01-01T00:01:07.000Z", "conditions": []
-    }}));
-    let mut value = serde_json::to_value(&lock).unwrap();
-    merge(&mut value, &extra);
-    lock = serde_json::from_value(value).unwrap();
-    lock
+    }});
+    lock(merged(status, extra))
+}
+
+/// A status without a holder for this reason, since this time of the day.
+fn not_held(reason: &str, since: &str) -> serde_json::Value {
+    json!({"status": {"conditions": [{"type": "Held", "status": "False", "reason": reason, "message": "",
+        "lastTransitionTime": format!("2026-01-01T{since}Z")}]}})
 }
 
 fn with_lease() -> Election {
@@ -97,9 +83,12 @@ fn input(lock: &DistributedLock) -> LockInput<'_> {
     }
 }
 
+fn ago(seconds: u64) -> Boottime {
+    NOW.saturating_sub(Duration::from_secs(seconds))
+}
+
 /// A hold that this replica has observed for ten seconds, and its end for one.
 fn held(verdict: Verdict, hold: Option<Hold>) -> HoldInput {
-    let ago = |seconds| NOW.saturating_sub(Duration::from_secs(seconds));
     HoldInput {
         verdict,
         hold,
@@ -118,10 +107,9 @@ fn held_input(lock: &DistributedLock, verdict: Verdict, hold: Option<Hold>) -> L
 }
 
 fn ending_lock(extra: serde_json::Value) -> DistributedLock {
-    let mut ending = json!({"status": {"ending":
+    let ending = json!({"status": {"ending":
         {"since": "2026-01-01T00:00:59.000Z", "reason": "Suspended", "until": "2026-01-01T00:01:07.000Z"}}});
-    merge(&mut ending, &extra);
-    held_lock(ending)
+    held_lock(merged(ending, extra))
 }
 
 fn runs_out() -> Verdict {
@@ -133,7 +121,42 @@ fn behind(position: usize) -> Place {
     Place::Queued { position, message: HeldMessage::Behind { holder: "b (x)".into(), position } }
 }
 
-fn held_reason(step: &Step) -> String {
-    let (Step::Rest(rest) | Step::Keep(rest)) = step else { panic!("not a rest: {step:?}") };
-    rest.status.conditions.iter().find(|c| c.type_ == "Held").unwrap().reason.clone()
+/// The rest of a step that only publishes the status.
+#[track_caller]
+fn rested(input: &LockInput<'_>) -> Rest {
+    let step = decide(input);
+    let Step::Rest(rest) = step else { panic!("not a rest: {step:?}") };
+    rest
+}
+
+/// The rest of a step that keeps the hold.
+#[track_caller]
+fn kept(input: &LockInput<'_>) -> Rest {
+    let step = decide(input);
+    let Step::Keep(rest) = step else { panic!("not kept: {step:?}") };
+    rest
+}
+
+/// The rest of a step that keeps this hold of a living holder.
+#[track_caller]
+fn keep(lock: &DistributedLock, hold: Hold) -> Rest {
+    kept(&held_input(lock, Verdict::Keep, Some(hold)))
+}
+
+/// The status, the reason and the message of a condition.
+#[track_caller]
+fn condition(rest: &Rest, name: LockCondition) -> [&str; 3] {
+    let found = find_condition(&rest.status.conditions, name).unwrap();
+    [&found.status, &found.reason, &found.message]
+}
+
+/// The time since which a status has its value of the condition Held.
+fn held_since(status: &DistributedLockStatus) -> UnixMillis {
+    transition_time(find_condition(&status.conditions, LockCondition::Held).unwrap())
+}
+
+/// The reason of the condition Held after a step that only publishes the status.
+#[track_caller]
+fn held_reason(input: &LockInput<'_>) -> String {
+    condition(&rested(input), LockCondition::Held)[1].to_owned()
 }

@@ -37,11 +37,8 @@ fn state_of(job: &Job, ended: usize) -> JobState {
 fn marks_on_a_job_name_the_client_that_suspended_it() {
     let (at_rest, none): (&[&str], &[&str]) = (&["Suspended"], &[]);
     assert_eq!(state_of(&job(true, None, None, at_rest), 0), JobState::Waiting);
-    assert_eq!(
-        state_of(&job(true, Some("6"), Some("6"), at_rest), 0),
-        JobState::Waiting,
-        "its tokens are those of an earlier hold"
-    );
+    let earlier = job(true, Some("6"), Some("6"), at_rest);
+    assert_eq!(state_of(&earlier, 0), JobState::Waiting, "its tokens are those of an earlier hold");
     assert_eq!(state_of(&job(false, Some("7"), None, none), 0), JobState::Running);
     let stopped = |conditions| {
         let JobEvidence { state, is_at_rest, .. } =
@@ -96,23 +93,25 @@ fn a_job_at_rest_without_a_running_pod_runs_none() {
 fn only_a_resting_job_without_another_controller_is_started() {
     let rests = || job(true, None, None, &["Suspended"]);
     let check = |job: &Job| fit(Some(job), "ns/j", Some("u"), false);
-    assert_eq!(check(&rests()), Ok(()));
-    let refusal = |job: Job| check(&job).unwrap_err().to_string();
-    assert!(refusal(job(false, None, None, &[])).contains("suspend: true"));
-    assert!(refusal(job(true, None, None, &[])).contains("not confirmed"));
-    let of_others = with(rests(), json!({"metadata": {"annotations": {}}}));
-    assert!(refusal(of_others).contains("no annotation redlock-operator.io/lock"));
-    assert!(refusal(with(rests(), json!({"status": {"active": 1}}))).contains("not confirmed"));
-    assert!(refusal(job(true, None, None, &["Suspended", "Failed"])).contains("has finished"));
-    assert!(refusal(with(rests(), json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}))).contains("managedBy"));
-    assert_eq!(check(&with(rests(), json!({"spec": {"managedBy": JOB_CONTROLLER}}))), Ok(()));
-    assert!(
-        refusal(with(rests(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}})))
-            .contains("queue-name")
-    );
     let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true}]);
-    assert!(refusal(with(rests(), json!({"metadata": {"ownerReferences": owner("JobSet")}}))).contains("JobSet o"));
-    assert_eq!(check(&with(rests(), json!({"metadata": {"ownerReferences": owner("CronJob")}}))), Ok(()));
+    for (job, cause) in [
+        (job(false, None, None, &[]), "suspend: true"),
+        (job(true, None, None, &[]), "not confirmed"),
+        (with(rests(), json!({"metadata": {"annotations": {}}})), "no annotation redlock-operator.io/lock"),
+        (with(rests(), json!({"status": {"active": 1}})), "not confirmed"),
+        (job(true, None, None, &["Suspended", "Failed"]), "has finished"),
+        (with(rests(), json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}})), "managedBy"),
+        (with(rests(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}})), "queue-name"),
+        (with(rests(), json!({"metadata": {"ownerReferences": owner("JobSet")}})), "JobSet o"),
+    ] {
+        let refusal = check(&job).unwrap_err().to_string();
+        assert!(refusal.contains(cause), "{cause}: {refusal}");
+    }
+    let managed = with(rests(), json!({"spec": {"managedBy": JOB_CONTROLLER}}));
+    let owned = with(rests(), json!({"metadata": {"ownerReferences": owner("CronJob")}}));
+    for job in [rests(), managed, owned] {
+        assert_eq!(check(&job), Ok(()), "{job:?}");
+    }
     assert!(matches!(fit(Some(&rests()), "ns/j", Some("v"), false), Err(UnfitJob::OtherJob { .. })));
     assert!(matches!(fit(Some(&rests()), "ns/j", None, true), Err(UnfitJob::PodsRun { .. })));
     assert!(matches!(fit(None, "ns/j", None, false), Err(UnfitJob::NoJob { .. })));

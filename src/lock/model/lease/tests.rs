@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::test_util::{self, parsed};
+use crate::api::test_util::{self, condition, merged, parsed};
 
 const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 
@@ -34,8 +34,8 @@ fn with_history(mut lock: DistributedLock, to: &str) -> DistributedLock {
 const ENDED: &str = "2026-01-01T00:01:00Z";
 
 fn waiting(reason: &str) -> DistributedLock {
-    lock(json!({"transitions": 1, "conditions": [{"type": "Held", "status": "False", "reason": reason,
-        "message": "a client in west holds the key", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+    let held = merged(condition("Held", "False", reason), json!({"message": "a client in west holds the key"}));
+    lock(json!({"transitions": 1, "conditions": [held]}))
 }
 
 fn lease(holder: &str, annotations: Value) -> Lease {
@@ -73,30 +73,25 @@ fn written(change: Change) -> (String, i32, i32, Option<String>) {
 }
 
 #[test]
-fn a_lease_that_does_not_exist_is_made_without_a_holder() {
+fn a_lease_of_no_hold_or_of_an_earlier_one_is_emptied_at_once() {
     let made = decide(&held(7), None, (at(100), WALL));
-    assert_eq!(written(made), (String::new(), 1, 0, Some("7".into())));
-}
-
-#[test]
-fn a_new_hold_empties_the_lease_of_an_earlier_one_at_once() {
-    let change = after(&with_history(held(7), ENDED), &ours("old", Some(6)), 0);
+    assert_eq!(written(made), (String::new(), 1, 0, Some("7".into())), "it did not exist");
+    let earlier = ours("old", Some(6));
+    let change = after(&with_history(held(7), ENDED), &earlier, 0);
     let Change::Write(lease) = &change else { panic!("{change:?}") };
     assert_eq!(lease.metadata.resource_version.as_deref(), Some("5"), "a candidate's write in between is a conflict");
     assert_eq!(written(change), (String::new(), 1, 3, Some("7".into())));
+    let free = with_history(free(), ENDED);
+    assert_eq!(written(after(&free, &earlier, 0)), (String::new(), 1, 3, None));
+    assert_eq!(after(&free, &ours("", None), 0), Change::Leave);
 }
 
 #[test]
 fn a_holder_of_the_present_hold_is_left_alone() {
     assert_eq!(after(&held(7), &ours("a-0_1", Some(7)), 1_000), Change::Leave);
     assert_eq!(after(&held(7), &ours("", Some(7)), 1_000), Change::Leave, "the pod has not written yet");
-}
-
-#[test]
-fn an_end_empties_the_lease() {
-    let free = with_history(free(), ENDED);
-    assert_eq!(written(after(&free, &ours("old", Some(6)), 0)), (String::new(), 1, 3, None));
-    assert_eq!(after(&free, &ours("", None), 0), Change::Leave);
+    let tampered = lock(json!({"transitions": 1, "holder": {"identity": "a-0"}}));
+    assert_eq!(after(&tampered, &ours("a-0_1", Some(6)), 0), Change::Leave, "a hold without a token changes nothing");
 }
 
 #[test]
@@ -140,11 +135,8 @@ fn closed(lease: &Lease, ended: i64, seconds: u64) -> Change {
 fn a_lease_is_closed_before_its_lock_is_freed() {
     let (renewed, acquired) = (-1, -51);
     let pod_name = ours("a-0", Some(7));
-    assert_eq!(
-        written(closed(&pod_name, renewed + 1, 0)),
-        (String::new(), 1, 3, None),
-        "the container ended after its last renewal"
-    );
+    let ended_later = written(closed(&pod_name, renewed + 1, 0));
+    assert_eq!(ended_later, (String::new(), 1, 3, None), "the container ended after its last renewal");
     assert_eq!(closed(&pod_name, renewed, 0), Change::Wait(Duration::from_secs(15)), "the next container has its name");
     assert_eq!(written(closed(&pod_name, renewed, 15)).0, "", "no process leads for longer");
     let unique = ours("a-0_7f3a0b1c-5d4e-4f60-8a7b-9c0d1e2f3a4b", Some(7));
@@ -210,12 +202,6 @@ fn a_leader_that_does_not_renew_the_lease_loses_the_lock() {
     assert!(idle(&ours("", Some(7)), 30).is_some());
     assert_eq!(idle(&ours("old", Some(6)), 1_000).unwrap().0, 6, "the Lease is not open for the present hold");
     assert_eq!(idle(&ours("old", None), 1_000), None);
-}
-
-#[test]
-fn a_hold_without_a_token_changes_nothing() {
-    let tampered = lock(json!({"transitions": 1, "holder": {"identity": "a-0"}}));
-    assert_eq!(after(&tampered, &ours("a-0_1", Some(6)), 0), Change::Leave);
 }
 
 #[test]

@@ -31,15 +31,17 @@ fn held_for(lock: &DistributedLock) -> Option<HeldFor> {
     HeldFor::of(lock, Some(ClockOffset::of_reading(UnixMicros(NOW.0 * 1_000), Duration::ZERO, now, now)), now)
 }
 
+fn evidence(lock: &DistributedLock, liveness: Liveness) -> Evidence {
+    Evidence { liveness, namespace_ends: false, cordoned_node: None, api_now: NOW, held_for: held_for(lock) }
+}
+
 fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
-    let evidence = Evidence {
-        liveness: liveness.clone(),
-        namespace_ends: false,
-        cordoned_node: None,
-        api_now: NOW,
-        held_for: held_for(lock),
-    };
-    super::judge(lock, &evidence)
+    super::judge(lock, &evidence(lock, liveness.clone()))
+}
+
+fn annotated(mut lock: DistributedLock, name: &str, text: &str) -> DistributedLock {
+    lock.annotations_mut().insert(name.into(), text.into());
+    lock
 }
 
 fn reason(verdict: &Verdict) -> Option<HeldReason> {
@@ -96,6 +98,7 @@ fn death_and_release_free_a_lock_and_other_causes_expire_it() {
         ("overdue", claim(json!({"maxHold": "1m"})), false, Unbound, runs_out(MaxHoldReached)),
         ("in time", claim(json!({"maxHold": "61s"})), false, Unbound, keep),
         ("its Job runs", claim(json!({})), true, Owned(Instance::Running), keep),
+        ("its Job waits", claim(json!({"suspend": true})), true, Owned(Instance::Running), runs_out(Suspended)),
         ("its Job's pods vanished", claim(json!({})), true, Owned(doubt()), runs_out(Released)),
         ("its Job has ended", claim(json!({})), true, Owned(Instance::Terminated), free(Released)),
     ] {
@@ -106,15 +109,15 @@ fn death_and_release_free_a_lock_and_other_causes_expire_it() {
 
 #[test]
 fn only_a_forced_break_ends_a_hold_at_once() {
-    let annotated = |name: &str| {
-        let mut lock = lock(election(), false);
-        lock.annotations_mut().insert(name.into(), "stuck since noon".into());
-        judge(&lock, &Liveness::Bound(Instance::Running))
-    };
     let reason = || "stuck since noon".to_owned();
-    assert_eq!(annotated(BREAK_ANNOTATION), Verdict::LetExpire(End::Broken { reason: reason() }));
-    assert_eq!(annotated(BREAK_FORCE_ANNOTATION), Verdict::Release(End::BrokenByForce { reason: reason() }));
-    assert_eq!(annotated(STEP_DOWN_ANNOTATION), Verdict::LetExpire(End::SteppedDown { reason: reason() }));
+    for (request, verdict) in [
+        (BREAK_ANNOTATION, Verdict::LetExpire(End::Broken { reason: reason() })),
+        (BREAK_FORCE_ANNOTATION, Verdict::Release(End::BrokenByForce { reason: reason() })),
+        (STEP_DOWN_ANNOTATION, Verdict::LetExpire(End::SteppedDown { reason: reason() })),
+    ] {
+        let lock = annotated(lock(election(), false), request, &reason());
+        assert_eq!(judge(&lock, &Liveness::Bound(Instance::Running)), verdict);
+    }
 }
 
 fn ending(lock: &mut DistributedLock, reason: &str) {
@@ -163,26 +166,9 @@ fn an_owner_has_ended_when_each_of_its_pods_has() {
 }
 
 #[test]
-fn a_forced_break_ends_what_a_running_owner_keeps() {
-    let mut claim = lock(free_claim(json!({})), true);
-    claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "stuck".into());
-    let running = Liveness::Owned(Instance::Running);
-    assert_eq!(released(judge(&claim, &running)), HeldReason::Broken);
-    claim.annotations_mut().clear();
-    claim.spec.suspend = true;
-    assert_eq!(reason(&judge(&claim, &running)), Some(HeldReason::Suspended));
-}
-
-#[test]
 fn a_claim_deleted_with_namespace_or_foreign_owner_runs_out() {
     let claim = lock(free_claim(json!({"minHold": "2m"})), true);
-    let evidence = Evidence {
-        liveness: Liveness::Unbound,
-        namespace_ends: true,
-        cordoned_node: None,
-        api_now: NOW,
-        held_for: held_for(&claim),
-    };
+    let evidence = Evidence { namespace_ends: true, ..evidence(&claim, Liveness::Unbound) };
     assert_eq!(run_out(super::judge(&claim, &evidence)), HeldReason::Released);
     let mut workflow = lock(free_claim(json!({})), true);
     owned(&mut workflow, "argoproj.io/v1alpha1", "Workflow");
@@ -197,8 +183,7 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
     let with_release = |token: &str, min_hold: &str| {
         let mut claim = lock(free_claim(json!({"minHold": min_hold})), false);
         claim.status.as_mut().unwrap().fencing_token = Some(7);
-        claim.annotations_mut().insert(RELEASE_ANNOTATION.into(), token.into());
-        claim
+        annotated(claim, RELEASE_ANNOTATION, token)
     };
     assert_eq!(released(judge(&with_release("7", "0s"), &Liveness::Unbound)), HeldReason::Released);
     assert_eq!(judge(&with_release("6", "0s"), &Liveness::Unbound), Verdict::Keep);
@@ -210,21 +195,23 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
 }
 
 #[test]
-fn only_a_forced_break_ends_a_claim_before_its_minimum() {
-    let mut claim = lock(free_claim(json!({"minHold": "2m", "suspend": true})), false);
+fn only_a_forced_break_ends_what_a_minimum_or_an_owner_keeps() {
+    let claim = lock(free_claim(json!({"minHold": "2m", "suspend": true})), false);
     assert!(matches!(judge(&claim, &Liveness::Bound(Instance::Doubt(Doubt::Vanished))), Verdict::Minimum(_)));
-    claim.annotations_mut().insert(BREAK_ANNOTATION.into(), "now".into());
+    let claim = annotated(claim, BREAK_ANNOTATION, "now");
     assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Minimum(_)));
     assert!(judge(&claim, &Liveness::Unbound).is_renewed());
-    claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "now".into());
-    assert_eq!(released(judge(&claim, &Liveness::Unbound)), HeldReason::Broken);
+    let owned = (lock(free_claim(json!({})), true), Liveness::Owned(Instance::Running));
+    for (claim, liveness) in [(claim, Liveness::Unbound), owned] {
+        let broken = annotated(claim, BREAK_FORCE_ANNOTATION, "now");
+        assert_eq!(released(judge(&broken, &liveness)), HeldReason::Broken, "{liveness:?}");
+    }
 }
 
 #[test]
 fn a_hold_of_an_unreadable_lock_runs_out_despite_its_holder() {
     for deleting in [false, true] {
-        let mut lock = lock(free_claim(json!({"minHold": "1h"})), deleting);
-        lock.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
+        let mut lock = annotated(lock(free_claim(json!({"minHold": "1h"})), deleting), RELEASE_ANNOTATION, "7");
         lock.spec.unreadable = Some("ttlAfterFinished: too long".into());
         let end = End::Unreadable { error: "ttlAfterFinished: too long".into() };
         assert_eq!(judge(&lock, &Liveness::Unbound), Verdict::LetExpire(end));
@@ -240,9 +227,7 @@ fn no_health_is_required_before_min_hold_and_after_a_release() {
     };
     let is_expected = |lock: &DistributedLock| must_be_healthy(lock, held_for(lock));
     assert!(!is_expected(&held("2m")) && is_expected(&held("1m")));
-    let mut released = held("1m");
-    released.annotations_mut().insert(RELEASE_ANNOTATION.into(), "7".into());
-    assert!(!is_expected(&released));
+    assert!(!is_expected(&annotated(held("1m"), RELEASE_ANNOTATION, "7")));
 }
 
 #[test]
@@ -254,10 +239,8 @@ fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
         !was_held_before(&lock, UnixMillis(acquired - 1_000)),
         "it was elected there although the node was cordoned"
     );
-    let liveness = Liveness::Bound(Instance::Running);
-    let cordoned_node = Some("n1".to_owned());
-    let held_for = held_for(&lock);
-    let evidence = Evidence { liveness, namespace_ends: false, cordoned_node, api_now: NOW, held_for };
+    let running = evidence(&lock, Liveness::Bound(Instance::Running));
+    let evidence = Evidence { cordoned_node: Some("n1".to_owned()), ..running };
     assert_eq!(super::judge(&lock, &evidence), Verdict::LetExpire(End::Cordoned { node: "n1".into() }));
 }
 

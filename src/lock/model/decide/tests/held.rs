@@ -1,39 +1,29 @@
 use super::*;
-use crate::api::MilliTime;
+use crate::api::{GoDuration, MilliTime};
 use crate::lock::model::hold::RenewalOutcome;
 
 #[test]
-fn a_lease_misfit_is_reported_while_the_lock_is_served() {
-    let lock = held_lock(json!({}));
-    let misfit = Refusal::LeaseTooLong {
-        lease: "ns/ctl".into(),
-        duration: Duration::from_secs(15).into(),
-        half: Duration::from_secs(4).into(),
-        ttl: Duration::from_secs(9).into(),
-        least: Duration::from_secs(30).into(),
-    };
-    let input = held_input(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
-    let Step::Keep(rest) = decide(&LockInput { trouble: Some(misfit), ..input }) else { panic!() };
-    let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap();
-    assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("True", "LeaseTooLong"));
-}
-
-#[test]
-fn a_refused_label_is_in_the_status_of_the_lock() {
+fn a_fault_is_in_the_condition_while_the_lock_is_served() {
+    let (held, free) = (held_lock(json!({})), lock(json!({})));
+    let view = || held_input(&held, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
+    let [duration, half, ttl, least, max_ttl] = [15, 4, 9, 30, 5].map(GoDuration::from_secs);
+    let misfit = Refusal::LeaseTooLong { lease: "ns/ctl".into(), duration, half, ttl, least };
+    let too_long = Refusal::Ttl { ttl, max_ttl, quorum: "redlock-system/main".into() };
     let (label, pod, cause) = ("l".into(), "ns/a-0".into(), "labels are final".into());
     let refused = Some(Refusal::LabelNotSet { label, pod, cause });
-    let accepted = |step: &Step| {
-        let (Step::Keep(rest) | Step::Rest(rest)) = step else { panic!("{step:?}") };
-        let accepted = find_condition(&rest.status.conditions, LockCondition::Accepted).unwrap();
-        (accepted.status.clone(), accepted.reason.clone(), accepted.message.contains("ns/a-0, so no Service"))
-    };
-    let named = ("True".to_owned(), "LabelRefused".to_owned(), true);
-    let held = held_lock(json!({}));
-    let view_of_held = held_input(&held, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
-    assert_eq!(accepted(&decide(&LockInput { trouble: refused.clone(), ..view_of_held })), named);
-    let free = lock(json!({}));
     let contender = Err(HeldMessage::NoLeader { why: "no pod is ready".into() }.into());
-    assert_eq!(accepted(&decide(&LockInput { trouble: refused, contender, ..input(&free) })), named);
+    for (input, expected) in [
+        (LockInput { trouble: Some(misfit), ..view() }, ["True", "LeaseTooLong", ""]),
+        (LockInput { trouble: refused.clone(), ..view() }, ["True", "LabelRefused", "ns/a-0, so no Service"]),
+        (LockInput { trouble: refused, contender, ..input(&free) }, ["True", "LabelRefused", "ns/a-0, so no Service"]),
+        (LockInput { refusal: Some(too_long), ..view() }, ["False", "TTLTooLong", ""]),
+    ] {
+        let rest = if input.held.is_some() { kept(&input) } else { rested(&input) };
+        let [status, reason, message] = condition(&rest, LockCondition::Accepted);
+        assert_eq!([status, reason], expected[..2]);
+        assert!(message.contains(expected[2]), "{message}");
+        assert_eq!(rest.status.holder.is_some(), input.held.is_some(), "{reason}");
+    }
 }
 
 #[test]
@@ -41,8 +31,7 @@ fn a_hold_without_a_round_for_one_ttl_is_sealed() {
     let lock = held_lock(json!({}));
     let terms = hold(WALL.0, 0).terms;
     let step = |asked_for: u64| {
-        let adopted_at = NOW.saturating_sub(Duration::from_secs(asked_for));
-        let named = Hold::named(terms.clone(), adopted_at, NOW);
+        let named = Hold::named(terms.clone(), ago(asked_for), NOW);
         decide(&held_input(&lock, Verdict::Keep, Some(named)))
     };
     assert!(matches!(step(8), Step::Keep(_)), "the adopted hold has one more second for its first round");
@@ -53,21 +42,17 @@ fn a_hold_without_a_round_for_one_ttl_is_sealed() {
 fn a_refused_hold_without_lock_delay_ends_at_once() {
     let mut refused = hold(WALL.0 - 2_000, 5_000);
     refused.refused = true;
-    let plain = held_lock(json!({}));
-    assert!(matches!(
-        decide(&held_input(&plain, Verdict::Keep, Some(refused.clone()))),
-        Step::Advance(Phase::Freed(_))
-    ));
-    let delayed = held_lock(json!({"spec": {"lockDelay": "5s"}}));
-    let step = decide(&held_input(&delayed, Verdict::Keep, Some(refused)));
-    assert!(matches!(step, Step::Advance(Phase::Ending(End::Refused { .. }))));
+    let step = |extra| decide(&held_input(&held_lock(extra), Verdict::Keep, Some(refused.clone())));
+    assert!(matches!(step(json!({})), Step::Advance(Phase::Freed(_))));
+    let delayed = step(json!({"spec": {"lockDelay": "5s"}}));
+    assert!(matches!(delayed, Step::Advance(Phase::Ending(End::Refused { .. }))));
 }
 
 #[test]
 fn a_hold_without_session_is_lost_after_its_rejoin_delay() {
     let lock = held_lock(json!({}));
     let step = |observed_for: u64, exists: bool| {
-        let observed = ObservedSince { held: NOW.saturating_sub(Duration::from_secs(observed_for)), ending: None };
+        let observed = ObservedSince { held: ago(observed_for), ending: None };
         let held = HoldInput { clock: None, quorum_exists: exists, observed, ..held(Verdict::Keep, None) };
         decide(&LockInput { held: Some(held), ..input(&lock) })
     };
@@ -77,38 +62,25 @@ fn a_hold_without_session_is_lost_after_its_rejoin_delay() {
 }
 
 #[test]
-fn a_refused_specification_sets_a_condition_and_keeps_the_hold() {
-    let lock = held_lock(json!({}));
-    let refusal = too_long();
-    let kept =
-        LockInput { refusal: Some(refusal), ..held_input(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))) };
-    let Step::Keep(rest) = decide(&kept) else { panic!() };
-    let accepted = rest.status.conditions.iter().find(|c| c.type_ == "Accepted").unwrap();
-    assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "TTLTooLong"));
-    assert!(rest.status.holder.is_some());
-}
-
-#[test]
 fn the_record_of_a_hold_is_completed_and_its_delay_only_grows() {
     let lock = held_lock(json!({}));
-    let kept = held_input(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
-    let Step::Keep(rest) = decide(&kept) else { panic!() };
+    let first = held_input(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
+    let rest = kept(&first);
     let holder = rest.status.holder.clone().unwrap();
     assert_eq!((holder.quorum, holder.key.as_deref()), (Some(quorum()), Some("ns/k")));
     let mut recorded = lock.clone();
     recorded.status = Some(rest.status);
-    let shorter = HoldInput { rejoin_delay: Some(Duration::from_secs(9)), ..kept.held.clone().unwrap() };
-    let Step::Keep(rest) = decide(&LockInput { held: Some(shorter), ..input(&recorded) }) else { panic!() };
-    assert_eq!(rest.status.holder.unwrap().rejoin_delay, Some(crate::api::GoDuration::from_secs(31)));
+    let shorter = HoldInput { rejoin_delay: Some(Duration::from_secs(9)), ..first.held.unwrap() };
+    let rest = kept(&LockInput { held: Some(shorter), ..input(&recorded) });
+    assert_eq!(rest.status.holder.unwrap().rejoin_delay, Some(GoDuration::from_secs(31)));
 }
 
 #[test]
 fn a_release_with_another_token_delays_no_renewal() {
     let release = |token: &str| held_lock(json!({"metadata": {"annotations": {RELEASE_ANNOTATION: token}}}));
     let late = release("6");
-    let step = decide(&held_input(&late, Verdict::Keep, Some(hold(WALL.0 + 1_750, 8_000))));
     // An admission policy can refuse to remove the annotation.
-    assert!(matches!(step, Step::Keep(Rest { publish_by: Some(_), .. })), "{step:?}");
+    assert!(keep(&late, hold(WALL.0 + 1_750, 8_000)).publish_by.is_some());
     let needed = Correction { stale: Some(RELEASE_ANNOTATION), fields: format!("annotation {RELEASE_ANNOTATION}") };
     assert_eq!(Correction::of(&late), Some(needed));
     assert_eq!(Correction::of(&release("7")), None, "the token is that of this hold");
@@ -125,11 +97,7 @@ fn a_held_lock_gets_its_finalizer_again() {
 /// The queue of writes passes the renewal that is needed first.
 #[test]
 fn a_renewal_of_a_lease_is_needed_at_half_of_the_ttl() {
-    let publish_by = |lock: &DistributedLock| {
-        let step = decide(&held_input(lock, Verdict::Keep, Some(hold(WALL.0 - 100, 8_900))));
-        let Step::Keep(Rest { publish_by, .. }) = step else { panic!("{step:?}") };
-        publish_by
-    };
+    let publish_by = |lock: &DistributedLock| keep(lock, hold(WALL.0 - 100, 8_900)).publish_by;
     let mut elected = held_lock(json!({}));
     assert_eq!(publish_by(&elected), None, "of 9 s, 7 s are left");
     elected.spec.election = Some(with_lease());
@@ -167,16 +135,11 @@ fn a_hold_that_cannot_be_renewed_is_handed_over_while_possible() {
     assert_eq!(step(&slipping, true), offered);
     assert!(matches!(step(&slipping, false), Step::Advance(Phase::Ending(End::NotRenewed { .. }))));
     slipping.unanswered = false;
-    assert!(
-        matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))),
-        "members that are fenced for this replica are fenced for all"
-    );
+    let ends = |hold: &Hold| matches!(step(hold, true), Step::Advance(Phase::Ending(_)));
+    assert!(ends(&slipping), "members that are fenced for this replica are fenced for all");
     slipping.trouble = None;
     slipping.last_majority_at = None;
-    assert!(
-        matches!(step(&slipping, true), Step::Advance(Phase::Ending(_))),
-        "it ran out before this replica observed it"
-    );
+    assert!(ends(&slipping), "it ran out before this replica observed it");
     slipping = slipping.granted(Votes { yes: 3, of: 3 }, NOW);
     assert_eq!(step(&slipping, true), Step::HandOver(slipping.terms.quorum.reference(), "not renewed in time".into()));
     slipping.refused = true;
@@ -191,59 +154,48 @@ fn a_round_without_a_majority_does_not_end_a_valid_hold() {
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
     holds.apply_outcome("u", &nonce, RenewalOutcome::Round(Extend::NoQuorum { failures: vec![] }), NOW);
-    let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, holds.get("u", &nonce))) else { panic!() };
-    assert!(rest.status.holder.is_some());
+    assert!(keep(&lock, holds.get("u", &nonce).unwrap()).status.holder.is_some());
 }
 
 #[test]
 fn an_end_is_published_then_sealed_then_confirmed_by_members() {
     let lock = held_lock(json!({}));
     assert!(matches!(decide(&held_input(&lock, runs_out(), None)), Step::Advance(Phase::Ending(End::Suspended))));
-    let ending = ending_lock(json!({}));
-    let step = |sealed_until| {
-        decide(&LockInput { held: Some(HoldInput { sealed_until, ..held(runs_out(), None) }), ..input(&ending) })
-    };
-    assert_eq!(step(None), Step::Seal);
-    let Step::Rest(rest) = step(Some(NOW + Duration::from_secs(7))) else { panic!() };
-    assert_eq!(rest.wake, Some(Duration::from_secs(7)));
-    for ended in [NOW, NOW.saturating_sub(Duration::from_secs(1))] {
-        let message = format!("{}; its validity has run out", End::Suspended);
-        let end = End::Recorded { reason: HeldReason::Suspended, message };
-        assert_eq!(step(Some(ended)), Step::Advance(Phase::RanOut(end)));
+    // The wall clock ends no hold that runs out.
+    let over = json!({"status": {"ending": {"until": "2026-01-01T00:00:01.000Z"}}});
+    for ending in [ending_lock(json!({})), ending_lock(over)] {
+        let sealed = |sealed_until| LockInput {
+            held: Some(HoldInput { sealed_until, ..held(runs_out(), None) }),
+            ..input(&ending)
+        };
+        assert_eq!(decide(&sealed(None)), Step::Seal);
+        assert_eq!(rested(&sealed(Some(NOW + Duration::from_secs(7)))).wake, Some(Duration::from_secs(7)));
+        for ended in [NOW, ago(1)] {
+            let message = format!("{}; its validity has run out", End::Suspended);
+            let end = End::Recorded { reason: HeldReason::Suspended, message };
+            assert_eq!(decide(&sealed(Some(ended))), Step::Advance(Phase::RanOut(end)));
+        }
     }
-}
-
-#[test]
-fn no_wall_clock_ends_a_hold_that_runs_out() {
-    let over = ending_lock(json!({"status": {"ending": {"until": "2026-01-01T00:00:01.000Z"}}}));
-    assert_eq!(decide(&held_input(&over, runs_out(), None)), Step::Seal);
-    let sealed_until = Some(NOW + Duration::from_secs(7));
-    let sealed = LockInput { held: Some(HoldInput { sealed_until, ..held(runs_out(), None) }), ..input(&over) };
-    assert!(matches!(decide(&sealed), Step::Rest(_)));
 }
 
 #[test]
 fn an_unconfirmed_end_stays_until_a_majority_answers() {
     let ending = ending_lock(json!({"status": {"holder": {"nonce": Nonce::from_bytes([1; 10]).to_string()}}}));
-    let step = |seconds: u64, quorum_exists: bool| {
-        let since = NOW.saturating_sub(Duration::from_secs(seconds));
-        let observed = ObservedSince { held: since, ending: Some(since) };
-        decide(&LockInput {
-            held: Some(HoldInput { observed, quorum_exists, ..held(runs_out(), None) }),
-            ..input(&ending)
-        })
+    let view = |seconds, quorum_exists| {
+        let observed = ObservedSince { held: ago(seconds), ending: Some(ago(seconds)) };
+        let held = HoldInput { observed, quorum_exists, ..held(runs_out(), None) };
+        LockInput { held: Some(held), ..input(&ending) }
     };
-    assert_eq!(step(30, true), Step::Seal);
-    assert!(matches!(step(31, true), Step::Advance(Phase::Unconfirmed(_))));
-    let Step::Rest(rest) = step(30, false) else { panic!() };
-    assert_eq!(rest.wake, Some(Duration::from_secs(1)), "the operator seals nothing on a deleted quorum");
-    assert!(matches!(step(31, false), Step::Advance(Phase::RanOut(_))));
+    assert_eq!(decide(&view(30, true)), Step::Seal);
+    assert!(matches!(decide(&view(31, true)), Step::Advance(Phase::Unconfirmed(_))));
+    let wake = rested(&view(30, false)).wake;
+    assert_eq!(wake, Some(Duration::from_secs(1)), "the operator seals nothing on a deleted quorum");
+    assert!(matches!(decide(&view(31, false)), Step::Advance(Phase::RanOut(_))));
     // When the status has this end, the operator seals until the members answer.
     let mut left = ending.clone();
     left.status = Some(Draft::of(&ending, WALL).unconfirmed().finish());
     assert!(!is_true(&left.status.as_ref().unwrap().conditions, LockCondition::Held));
-    let since = NOW.saturating_sub(Duration::from_secs(40));
-    let observed = ObservedSince { held: since, ending: Some(since) };
+    let observed = ObservedSince { held: ago(40), ending: Some(ago(40)) };
     let step = |lock: &DistributedLock, sealed_until| {
         decide(&LockInput { held: Some(HoldInput { observed, sealed_until, ..held(runs_out(), None) }), ..input(lock) })
     };
@@ -254,17 +206,12 @@ fn an_unconfirmed_end_stays_until_a_majority_answers() {
 }
 
 #[test]
-fn the_holders_own_word_frees_the_lock_at_once() {
-    let lock = held_lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
-    let verdict = Verdict::Release(End::Deleted);
-    assert!(matches!(decide(&held_input(&lock, verdict, None)), Step::Advance(Phase::Freed(End::Deleted))));
-}
-
-#[test]
-fn death_deletes_the_key_and_an_expired_seal_is_left() {
-    let over = ending_lock(json!({}));
-    let ended = Verdict::Release(End::Terminated);
-    assert!(matches!(decide(&held_input(&over, ended, None)), Step::Advance(Phase::Freed(_))));
+fn a_proven_end_frees_the_lock_at_once() {
+    let deleted = held_lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
+    for (lock, end) in [(deleted, End::Deleted), (ending_lock(json!({})), End::Terminated)] {
+        let step = decide(&held_input(&lock, Verdict::Release(end.clone()), None));
+        assert_eq!(step, Step::Advance(Phase::Freed(end)), "no seal and no validity is waited for");
+    }
 }
 
 #[test]
@@ -279,29 +226,19 @@ fn a_job_is_suspended_before_its_hold_runs_out() {
 }
 
 #[test]
-fn max_hold_does_not_wake_a_hold_whose_job_is_being_stopped() {
-    let wake = |extra| {
-        let lock = held_lock(extra);
-        let renewed = hold(WALL.0 - 1_000, 8_000);
-        let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
-        rest.wake
-    };
-    // The lock has been held for 10 s.
-    let max_hold = json!({"spec": {"maxHold": "12s"}});
-    assert_eq!(wake(max_hold), Some(Duration::from_secs(2)));
+fn a_kept_hold_wakes_at_the_next_end_that_can_come() {
+    // The lock has been held for 10 s, and its validity ends in 8 s.
     let stopping = json!({"since": "2026-01-01T00:00:59Z", "reason": "MaxHoldReached"});
-    let passed = json!({"spec": {"maxHold": "9s"}, "status": {"stopping": stopping}});
-    assert_eq!(wake(passed), Some(Duration::from_secs(8)), "it wakes at the end of the validity");
-}
-
-#[test]
-fn min_hold_keeps_a_hold_beyond_max_hold_without_a_hot_loop() {
-    // The lock has been held for 10 s, with an uncertainty of the clock.
-    let lock = held_lock(json!({"spec": {"minHold": "11s", "maxHold": "9s"}}));
-    let Step::Keep(rest) = decide(&held_input(&lock, Verdict::Minimum(End::MaxHold), Some(hold(WALL.0, 8_000)))) else {
-        panic!()
-    };
-    assert_eq!(rest.wake, Some(Duration::from_secs(1)));
+    for (extra, verdict, seconds) in [
+        (json!({"spec": {"maxHold": "12s"}}), Verdict::Keep, 2),
+        // Its Job is being stopped.
+        (json!({"spec": {"maxHold": "9s"}, "status": {"stopping": stopping}}), Verdict::Keep, 8),
+        (json!({"spec": {"minHold": "11s", "maxHold": "9s"}}), Verdict::Minimum(End::MaxHold), 1),
+    ] {
+        let (name, lock) = (extra.to_string(), held_lock(extra));
+        let rest = kept(&held_input(&lock, verdict, Some(hold(WALL.0 - 1_000, 8_000))));
+        assert_eq!(rest.wake, Some(Duration::from_secs(seconds)), "{name}");
+    }
 }
 
 #[test]
@@ -325,8 +262,8 @@ fn a_lock_that_min_hold_keeps_says_so_once_and_until_when() {
         )
     };
     let message = |lock: &DistributedLock, verdict: Verdict| {
-        let Step::Keep(rest) = decide(&held_input(lock, verdict, Some(hold(WALL.0, 8_000)))) else { panic!() };
-        find_condition(&rest.status.conditions, LockCondition::Held).unwrap().message.clone()
+        let rest = kept(&held_input(lock, verdict, Some(hold(WALL.0, 8_000))));
+        condition(&rest, LockCondition::Held)[2].to_owned()
     };
     let plain = "\"a\" holds key ns/k with fencing token 7";
     let ended = Verdict::Minimum(End::Deleted);

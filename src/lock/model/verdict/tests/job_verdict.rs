@@ -67,8 +67,7 @@ fn a_job_is_stopped_before_its_hold_runs_out() {
         let with = |extra: Value| judged(&claim(extra, json!({})), job(state, true, None));
         assert_eq!(with(json!({"maxHold": "30s"})), HeldReason::MaxHoldReached, "{state:?}");
         assert_eq!(with(json!({"suspend": true})), HeldReason::Suspended, "{state:?}");
-        let mut broken = held();
-        broken.metadata.annotations = Some([(BREAK_ANNOTATION.to_owned(), "ada: stuck".to_owned())].into());
+        let broken = annotated(held(), BREAK_ANNOTATION, "ada: stuck");
         assert_eq!(judged(&broken, job(state, true, None)), HeldReason::Broken);
     }
 }
@@ -102,8 +101,7 @@ fn a_deleted_job_keeps_its_lock_until_its_pods_end() {
 fn min_hold_and_the_holders_word_mean_the_same_for_a_job() {
     let finished = job(JobState::Finished { complete: true }, false, None);
     assert!(matches!(judge(&claim(json!({"minHold": "2m"}), json!({})), &finished), Verdict::Minimum(_)));
-    let mut asked = claim(json!({}), json!({"fencingToken": 7}));
-    asked.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
+    let asked = annotated(claim(json!({}), json!({"fencingToken": 7})), RELEASE_ANNOTATION, "7");
     assert_eq!(released(judge(&asked, &job(RUNNING, true, None))), HeldReason::Released);
 }
 
@@ -126,8 +124,7 @@ fn a_job_runs_again_after_a_loss_but_not_after_a_deliberate_end() {
     assert!(is_to_run_again(&held(), HeldReason::Expired) && is_to_run_again(&held(), HeldReason::HolderGone));
     assert!(!is_to_run_again(&held(), HeldReason::Broken) && !is_to_run_again(&held(), HeldReason::MaxHoldReached));
     // The request came while the Job was being stopped for another reason.
-    let mut broken = held();
-    broken.metadata.annotations = Some([(BREAK_ANNOTATION.to_owned(), "ada: stuck".to_owned())].into());
+    let broken = annotated(held(), BREAK_ANNOTATION, "ada: stuck");
     assert!(!is_to_run_again(&broken, HeldReason::HolderGone));
     assert!(
         !is_to_run_again(&stopping(1), HeldReason::Expired),
