@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{files_below, prose, root};
+use super::{prose, root, sources::sources};
 
 /// All folders with code.
 const CODE: [&str; 3] = ["crates", "src", "tests"];
@@ -57,16 +57,13 @@ fn comments_of(file: &str, text: &str) -> Vec<Comment> {
 
 /// All comments of the Rust files below this folder.
 fn comments_below(folder: &str) -> Vec<Comment> {
-    let mut files = Vec::new();
-    files_below(&root().join(folder), &mut files);
+    let mut files = sources(&root().join(folder));
     files.sort();
-    let rust = files.iter().filter(|file| file.extension().is_some_and(|it| it == "rs"));
-    rust.flat_map(|file| {
+    let comments = files.iter().flat_map(|file| {
         let name = file.strip_prefix(root()).unwrap().to_str().unwrap();
         comments_of(name, &fs::read_to_string(file).unwrap())
-    })
-    .filter(|comment| !comment.file.contains("/target/"))
-    .collect()
+    });
+    comments.filter(|comment| !comment.file.contains("/target/")).collect()
 }
 
 /// The rules that this comment breaks, each with its place and the offending text.

@@ -226,16 +226,6 @@ fn tests_that_the_documentation_names_exist() {
     assert!(missing.is_empty(), "tests that do not exist: {missing:#?}");
 }
 
-fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => files_below(&path, found),
-            false => found.push(path),
-        }
-    }
-}
-
 /// Behaviours that the index of places must have, by a part of their text.
 const PLACES: [&str; 20] = [
     "next step of a lock",

@@ -1,8 +1,8 @@
 //! Names of test functions are short sentences that begin with their subject.
 
-use std::{fs, path::Path};
+use std::fs;
 
-use super::{files_below, root};
+use super::{root, sources::sources};
 
 /// Maximum number of characters of a name, so that it fits in a line of a report.
 const LONGEST: usize = 60;
@@ -26,15 +26,11 @@ fn offences(text: &str) -> Vec<&str> {
 
 #[test]
 fn names_of_tests_are_short_and_have_a_subject() {
-    let mut files = Vec::new();
-    ["crates", "src", "tests"].into_iter().for_each(|folder| files_below(&root().join(folder), &mut files));
-    let is_code = |path: &&std::path::PathBuf| {
-        path.extension().is_some_and(|it| it == "rs") && !path.components().any(|it| it.as_os_str() == "target")
-    };
+    let files = ["crates", "src", "tests"].into_iter().flat_map(|folder| sources(&root().join(folder)));
     let mut bad = Vec::new();
-    for path in files.iter().filter(is_code) {
-        let name: &Path = path.strip_prefix(root()).unwrap();
-        let text = fs::read_to_string(path).unwrap();
+    for path in files.filter(|path| !path.components().any(|it| it.as_os_str() == "target")) {
+        let name = path.strip_prefix(root()).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
         bad.extend(offences(&text).into_iter().map(|offence| format!("{}: {offence}", name.display())));
     }
     assert!(bad.is_empty(), "at most {LONGEST} characters, and no {NO_SUBJECT:?}:\n{}", bad.join("\n"));

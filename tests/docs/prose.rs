@@ -4,7 +4,7 @@ use std::fs;
 
 use redlock_operator::api;
 
-use super::{KUBERNETES, code_of, fields, files_below, pages, root};
+use super::{KUBERNETES, code_of, fields, pages, root, sources::sources};
 
 /// Maximum number of characters of the first sentence of a comment.
 const LONGEST_FIRST_LINE: usize = 100;
@@ -163,11 +163,8 @@ fn messages_of_the_operator_name_their_actors() {
 #[test]
 fn the_first_line_of_a_comment_is_one_short_sentence() {
     let mut long = Vec::new();
-    let mut files = Vec::new();
-    files_below(&root().join("src"), &mut files);
-    files_below(&root().join("crates/cli/src"), &mut files);
-    for path in &files {
-        let text = fs::read_to_string(path).unwrap();
+    for path in ["src", "crates/cli/src"].into_iter().flat_map(|folder| sources(&root().join(folder))) {
+        let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         let mut is_message = false;
         for (at, line) in lines.iter().enumerate() {

@@ -6,9 +6,6 @@ use redlock_operator::{quorum::model::auth::Auth, redis_member::acl::OPERATOR_US
 
 use crate::quorums::Quorum;
 
-/// The Redis container of a member.
-const CONTAINER: &str = "redis";
-
 /// The administrator of one quorum without TLS.
 pub(crate) struct Administrator<'a> {
     quorum: &'a Quorum,
@@ -28,26 +25,18 @@ impl<'a> Administrator<'a> {
     /// It reads the clock before the request, so the key stays longer by the request's latency. It returns `None` if
     /// there is no such key.
     pub(crate) async fn keeps_until(&self, member: usize, key: &str) -> anyhow::Result<Option<u64>> {
-        let client = self.client(member).join(" ");
+        let member = self.quorum.member(member);
+        let password = self.auth.password(&member, OPERATOR_USER);
+        let client = format!("redis-cli --no-auth-warning --user {OPERATOR_USER} --pass {}", password.expose());
         // The operator's user cannot read keys, so the administrator adds that right. Nothing removes the right, since
         // another test can read the same member at this moment.
         let grant = format!("{client} ACL SETUSER {OPERATOR_USER} '(~* -@all +pttl)' >/dev/null");
         let script = format!("{grant}; read up rest </proc/uptime; echo $up $({client} PTTL {key})");
-        let answer = self.exec(member, &["sh", "-c", &script]).await?;
+        let exec = ["exec", &format!("{member}-0"), "-c", "redis", "--", "sh", "-c", &script];
+        let answer = self.quorum.bench.kubectl(&exec).await?;
         let (up, left) = answer.trim().split_once(' ').with_context(|| answer.clone())?;
         let left: i64 = left.parse().with_context(|| answer.clone())?;
         Ok(u64::try_from(left).ok().map(|left| since_boot(up).unwrap_or_default() + left))
-    }
-
-    fn client(&self, member: usize) -> [String; 6] {
-        let password = self.auth.password(&self.quorum.member(member), OPERATOR_USER);
-        ["redis-cli", "--no-auth-warning", "--user", OPERATOR_USER, "--pass", password.expose()].map(str::to_owned)
-    }
-
-    async fn exec(&self, member: usize, command: &[&str]) -> anyhow::Result<String> {
-        let pod = format!("{}-0", self.quorum.member(member));
-        let answer = self.quorum.bench.kubectl(&[&["exec", &pod, "-c", CONTAINER, "--"], command].concat()).await?;
-        Ok(answer.trim().to_owned())
     }
 }
 

@@ -72,16 +72,10 @@ pub(crate) fn check_apart(locks: &[&Lock], ended: &[(i64, i64)]) -> anyhow::Resu
         let [before, after] = pair else { continue };
         let known = ended.iter().filter(|(token, _)| *token == before.token).map(|(_, at)| *at);
         let end = known.chain([before.until]).min().unwrap_or(before.until);
-        ensure!(
-            after.observed >= end,
-            "the next holder was named {} ms before the former one's validity ended: {before:?}, then {after:?}",
-            end - after.observed
-        );
-        ensure!(
-            after.acquired >= end,
-            "the next holder got the lock {} ms before the former one's validity ended: {before:?}, then {after:?}",
-            end - after.acquired
-        );
+        for (what, at) in [("was named", after.observed), ("got the lock", after.acquired)] {
+            let early = end - at;
+            ensure!(early <= 0, "the next holder {what} {early} ms before the validity ended: {before:?}, {after:?}");
+        }
     }
     Ok(holds)
 }

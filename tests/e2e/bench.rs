@@ -77,8 +77,12 @@ impl Bench {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             deleted => deleted?,
         };
-        recorder.until_gone(NAMESPACE_GONE_LIMIT).await.context("the namespace's deletion does not end")?;
-        Ok(())
+        recorder.until_gone(NAMESPACE_GONE_LIMIT).await.context("the namespace's deletion does not end").map(drop)
+    }
+
+    /// The key in Redis of a lock in the test's namespace.
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{}/{name}", self.namespace)
     }
 
     /// Objects of a kind in the test's namespace.
@@ -105,8 +109,7 @@ impl Bench {
         K: Watchable + Resource<Scope = NamespaceResourceScope>,
     {
         let deleted = self.api::<K>().delete(name, &kube::api::DeleteParams::background()).await;
-        deleted.with_context(|| format!("failed to delete {} {name}", K::kind(&())))?;
-        Ok(())
+        deleted.with_context(|| format!("failed to delete {} {name}", K::kind(&()))).map(drop)
     }
 
     /// The monitor that requests votes of every member of every quorum in the namespace.

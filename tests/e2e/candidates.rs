@@ -4,15 +4,12 @@
 //! pod's token. It starts with the container, and ends before the container does. `CHAOS_SECONDS` is the length of the
 //! faults, and `SEED` repeats their order.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex as Plain, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use kube::ResourceExt as _;
+use parking_lot::Mutex as Plain;
 use serde_json::json;
 use tokio::{
     sync::{Mutex, watch},
@@ -77,7 +74,7 @@ impl Candidate {
         ensure!(pods::is_ready(&pod) && pod.metadata.deletion_timestamp.is_none(), "not ready");
         ensure!(!ended.contains(&container), "the container has ended");
         let program = Program::on_node_of_pod(&self.bench, &pod).await?;
-        self.terms.lock().unwrap_or_else(PoisonError::into_inner).push(program.terms());
+        self.terms.lock().push(program.terms());
         Ok(program)
     }
 
@@ -229,9 +226,7 @@ impl Fault {
             }
             Self::FreezeOperator => {
                 let pod = place.leading_operator().await?.name_any();
-                let [pause, resume] =
-                    ["pause-container", "resume-container"].map(|what| [what, operators, pod.as_str(), "operator"]);
-                let frozen = faults.inject(&pause, &resume).await?;
+                let frozen = faults.freeze(operators, &pod, "operator").await?;
                 sleep(lasts / 2).await;
                 faults.end(frozen).await
             }
@@ -314,11 +309,8 @@ pub(crate) async fn suffer(places: &[Place]) -> anyhow::Result<()> {
 
 /// The terms of all candidates until now.
 fn terms(candidates: &[Arc<Candidate>]) -> Vec<Term> {
-    let of = |candidate: &Arc<Candidate>| {
-        let terms = candidate.terms.lock().unwrap_or_else(PoisonError::into_inner);
-        terms.iter().flat_map(|terms| terms.borrow().clone()).collect::<Vec<_>>()
-    };
-    candidates.iter().flat_map(of).collect()
+    let receivers = candidates.iter().flat_map(|candidate| candidate.terms.lock().clone());
+    receivers.flat_map(|terms| terms.borrow().clone()).collect()
 }
 
 async fn leads(candidates: &[Arc<Candidate>]) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Config, Resource, config::Kubeconfig};
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
@@ -194,12 +194,9 @@ impl Cluster {
             drop(stdin);
             child.wait_with_output().await
         };
-        match timeout(COMMAND_LIMIT, run).await {
-            Ok(output) => Ok(output?),
-            Err(_elapsed) => {
-                bail!("{} {}: not done in {COMMAND_LIMIT:?}", program.display(), arguments.join(" "))
-            }
-        }
+        let output = timeout(COMMAND_LIMIT, run).await;
+        let late = || format!("{} {}: not done in {COMMAND_LIMIT:?}", program.display(), arguments.join(" "));
+        Ok(output.with_context(late)??)
     }
 
     /// Runs a script as a user whose kubectl is set to this namespace.

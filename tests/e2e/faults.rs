@@ -6,15 +6,15 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
 use anyhow::{Context as _, bail, ensure};
+use parking_lot::Mutex;
 use tokio::{process::Command, time::timeout};
+
+use crate::cluster::text_of;
 
 /// The timeout of a command.
 ///
@@ -82,7 +82,7 @@ impl Faults {
     /// The other command ends it, at the end of the test at the latest.
     pub(crate) async fn inject(&self, begin: &[&str], end: &[&str]) -> anyhow::Result<Injected> {
         let number = {
-            let mut going_on = self.going_on.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut going_on = self.going_on.lock();
             let number = going_on.last_key_value().map_or(0, |(last, _)| last + 1);
             going_on.insert(number, end.iter().map(|argument| (*argument).to_owned()).collect());
             number
@@ -90,7 +90,7 @@ impl Faults {
         match self.run(begin).await {
             Ok(()) => Ok(Injected(number)),
             Err(error) => {
-                self.going_on.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+                self.going_on.lock().remove(&number);
                 Err(error)
             }
         }
@@ -98,7 +98,7 @@ impl Faults {
 
     /// Ends a fault.
     pub(crate) async fn end(&self, Injected(number): Injected) -> anyhow::Result<()> {
-        let end = self.going_on.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let end = self.going_on.lock().remove(&number);
         match end {
             Some(end) => self.run(&end.iter().map(String::as_str).collect::<Vec<_>>()).await,
             None => Ok(()),
@@ -107,7 +107,7 @@ impl Faults {
 
     /// Ends all current faults.
     pub(crate) async fn end_all(&self) -> anyhow::Result<()> {
-        let numbers: Vec<_> = self.going_on.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
+        let numbers: Vec<_> = self.going_on.lock().keys().copied().collect();
         for number in numbers {
             // The target of the fault can have ended.
             let _gone = self.end(Injected(number)).await;
@@ -124,13 +124,7 @@ impl Faults {
         command.stdin(Stdio::null()).kill_on_drop(true);
         let output = timeout(LIMIT, command.output()).await;
         let output = output.with_context(|| format!("cluster.sh {}: not done in {LIMIT:?}", arguments.join(" ")))??;
-        ensure!(
-            output.status.success(),
-            "cluster.sh {} failed: {}{}",
-            arguments.join(" "),
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        ensure!(output.status.success(), "cluster.sh {} failed: {}", arguments.join(" "), text_of(&output));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -155,9 +149,8 @@ impl Faults {
     ///
     /// The caller adds arguments.
     pub(crate) fn on_node(&self, node: usize) -> anyhow::Result<Command> {
-        let Some(script) = &self.script else { bail!("this cluster's nodes cannot be entered") };
-        let mut command = Command::new(script);
-        command.args(["on-node", &node.to_string(), "--"]).kill_on_drop(true);
+        let mut command = self.command(&["on-node", &node.to_string(), "--"])?;
+        command.kill_on_drop(true);
         Ok(command)
     }
 
@@ -178,14 +171,11 @@ impl Faults {
         self.run(&["kill-container", namespace, pod, container]).await
     }
 
-    /// SIGSTOP to all processes of a container.
-    pub(crate) async fn pause_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
-        self.run(&["pause-container", namespace, pod, container]).await
-    }
-
-    /// SIGCONT to all processes of a container.
-    pub(crate) async fn resume_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
-        self.run(&["resume-container", namespace, pod, container]).await
+    /// SIGSTOP to all processes of a container, and SIGCONT at the end of the fault.
+    pub(crate) async fn freeze(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<Injected> {
+        let target = [namespace, pod, container];
+        let [pause, resume] = ["pause-container", "resume-container"].map(|what| [&[what], &target[..]].concat());
+        self.inject(&pause, &resume).await
     }
 
     /// Drops packets on a node that match one of these nftables rules, in both directions.
@@ -233,7 +223,7 @@ impl Faults {
     /// Disconnects a node of the local cluster, `nodeN`.
     pub(crate) async fn cut_node(&self, node: &str) -> anyhow::Result<()> {
         let number = node.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
-        self.cut.lock().unwrap_or_else(PoisonError::into_inner).push(number.clone());
+        self.cut.lock().push(number.clone());
         self.run(&["node-cut", &number]).await
     }
 
@@ -246,7 +236,7 @@ impl Faults {
 
     /// Connects all nodes again.
     pub(crate) async fn heal_nodes(&self) -> anyhow::Result<()> {
-        let cut = std::mem::take(&mut *self.cut.lock().unwrap_or_else(PoisonError::into_inner));
+        let cut = std::mem::take(&mut *self.cut.lock());
         for number in cut {
             self.run(&["node-heal", &number]).await?;
         }

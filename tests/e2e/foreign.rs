@@ -11,11 +11,11 @@ use serde_json::json;
 
 use crate::{
     bench::Bench,
-    locks::SOON,
+    locks::{SOON, with},
     pods::is_ready,
     poll,
     quorums::Quorum,
-    suite_lock::support::{IDLE, create, worker},
+    suite_lock::support::{IDLE, create, with_container, worker},
 };
 
 /// A pod with a pulled image is running within this time.
@@ -159,10 +159,9 @@ impl Monitor {
         let secret = format!("{}-client-{client}", quorum.name);
         let secrets = bench.record::<Secret>(&secret).await?;
         secrets.until(START_LIMIT, "the client's Secret exists", |version| !version.gone).await?;
-        let mut pod = worker(bench, name, "client", script);
-        pod["spec"]["volumes"] = json!([{"name": "client", "secret": {"secretName": secret}}]);
-        pod["spec"]["containers"][0]["volumeMounts"] =
-            json!([{"name": "client", "mountPath": "/client", "readOnly": true}]);
+        let volumes = json!({"volumes": [{"name": "client", "secret": {"secretName": secret}}]});
+        let mounts = json!({"volumeMounts": [{"name": "client", "mountPath": "/client", "readOnly": true}]});
+        let pod = with_container(with(worker(bench, name, "client", script), volumes), mounts);
         let pods = create(bench, pod).await?;
         let ready = pods.until(START_LIMIT, "the pod is ready", |version| is_ready(&version.object)).await?;
         ensure!(!ready.gone, "pod {name} was deleted");

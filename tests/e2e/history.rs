@@ -22,18 +22,9 @@ pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> an
     for version in versions {
         let now = status(&version.object);
         ensure!(is_held(&version.object) && !version.gone, "the lock was lost: {now:?}");
-        ensure!(
-            same_holder(now.holder.as_ref(), first.holder.as_ref()),
-            "the holder changed: {:?}, then {:?}",
-            first.holder,
-            now.holder
-        );
-        ensure!(
-            now.fencing_token == first.fencing_token && now.transitions == first.transitions,
-            "it was acquired again: token {:?}, then {:?}",
-            first.fencing_token,
-            now.fencing_token
-        );
+        ensure!(lasting(&now) == lasting(&first), "the holder changed: {:?}, then {:?}", first.holder, now.holder);
+        let [before, after] = [&first, &now].map(|status| (status.fencing_token, status.transitions));
+        ensure!(before == after, "it was acquired again: token and transitions {before:?}, then {after:?}");
         let valid_until = now.valid_until.context("a holder without validUntil")?;
         ensure!(valid_until >= until, "validUntil went back from {until} to {valid_until}");
         if valid_until > until {
@@ -92,9 +83,7 @@ pub(crate) fn check_one_label(versions: &[Version<Pod>]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Compares holders without the rejoin delay, which grows when the setting in force changes.
-fn same_holder(one: Option<&LockHolder>, other: Option<&LockHolder>) -> bool {
-    let lasting =
-        |holder: Option<&LockHolder>| holder.map(|holder| LockHolder { rejoin_delay: None, ..holder.clone() });
-    lasting(one) == lasting(other)
+/// The holder without the rejoin delay, which grows when the setting in force changes.
+fn lasting(status: &DistributedLockStatus) -> Option<LockHolder> {
+    status.holder.clone().map(|holder| LockHolder { rejoin_delay: None, ..holder })
 }

@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpSocket, TcpStream},
@@ -16,7 +17,7 @@ use tokio::{
 
 /// The argument that makes this program such a peer.
 ///
-/// [`Harm`] follows.
+/// [`Harm`] follows as JSON.
 pub(crate) const ARGUMENT: &str = "hostile-peer";
 /// The time for which a forgetful master answers after each connect.
 const REMEMBERS: Duration = Duration::from_millis(700);
@@ -24,7 +25,7 @@ const REMEMBERS: Duration = Duration::from_millis(700);
 const ANNOUNCED: usize = 1_000_000_000;
 
 /// The behaviour of the peer.
-#[derive(Clone, Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Harm {
     /// A master that answers `AUTH`, and then answers every request with an array without end.
     Endless { listen: SocketAddr },
@@ -36,40 +37,9 @@ pub(crate) enum Harm {
     Half { to: SocketAddr, count: usize, from: Vec<IpAddr> },
 }
 
-impl Harm {
-    /// The arguments of the program.
-    pub(crate) fn arguments(&self) -> String {
-        match self {
-            Self::Endless { listen } => format!("{ARGUMENT} endless {listen}"),
-            Self::Forgetful { listen, behind, from } => {
-                format!("{ARGUMENT} forgetful {listen} {behind} {}", from.display())
-            }
-            Self::Half { to, count, from } => {
-                let from: Vec<String> = from.iter().map(IpAddr::to_string).collect();
-                format!("{ARGUMENT} half {to} {count} {}", from.join(" "))
-            }
-        }
-    }
-
-    fn parse(words: &[String]) -> anyhow::Result<Self> {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Ok(match words[..] {
-            ["endless", listen] => Self::Endless { listen: listen.parse()? },
-            ["forgetful", listen, behind, from] => {
-                Self::Forgetful { listen: listen.parse()?, behind: behind.parse()?, from: from.into() }
-            }
-            ["half", to, count, ref from @ ..] => {
-                let from = from.iter().map(|address| address.parse()).collect::<Result<_, _>>()?;
-                Self::Half { to: to.parse()?, count: count.parse()?, from }
-            }
-            _ => bail!("no such harm: {words:?}"),
-        })
-    }
-}
-
 /// Runs until it is killed.
-pub(crate) async fn run(words: &[String]) -> anyhow::Result<()> {
-    match Harm::parse(words)? {
+pub(crate) async fn run(harm: &str) -> anyhow::Result<()> {
+    match serde_json::from_str::<Harm>(harm)? {
         Harm::Endless { listen } => serve(listen, endless).await,
         Harm::Forgetful { listen, behind, from } => {
             serve(listen, move |peer| forgetful(peer, behind, from.clone())).await
@@ -118,8 +88,7 @@ async fn forgetful(mut peer: TcpStream, behind: SocketAddr, from: PathBuf) -> an
         () = forgets => {}
     }
     // It keeps the connection open and sends nothing.
-    tokio::io::copy(&mut peer, &mut tokio::io::sink()).await?;
-    Ok(())
+    Ok(tokio::io::copy(&mut peer, &mut tokio::io::sink()).await.map(drop)?)
 }
 
 /// Keeps connections with half a request open, and opens closed ones again.

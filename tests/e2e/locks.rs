@@ -126,6 +126,20 @@ impl Lock {
         Ok(Self { bench: bench.clone(), name, recorder })
     }
 
+    /// Creates it, and waits until it is held.
+    pub(crate) async fn take(bench: &Bench, manifest: Value) -> anyhow::Result<Self> {
+        let lock = Self::create(bench, manifest).await?;
+        lock.held(SOON).await?;
+        Ok(lock)
+    }
+
+    /// Creates it, and waits until it is in the queue.
+    pub(crate) async fn queue(bench: &Bench, manifest: Value) -> anyhow::Result<Self> {
+        let lock = Self::create(bench, manifest).await?;
+        lock.reason("Queued", SOON).await?;
+        Ok(lock)
+    }
+
     /// The first version in which it is held.
     pub(crate) async fn held(&self, limit: Duration) -> anyhow::Result<Version<DistributedLock>> {
         self.recorder.until(limit, "Held", |version| is_held(&version.object)).await
@@ -166,8 +180,7 @@ impl Lock {
     /// Deletes it and waits until it is gone.
     pub(crate) async fn remove(&self) -> anyhow::Result<()> {
         self.delete().await?;
-        self.recorder.until_gone(SOON).await?;
-        Ok(())
+        self.recorder.until_gone(SOON).await.map(drop)
     }
 }
 

@@ -107,8 +107,8 @@ fn main() -> ExitCode {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     if part == hostile::ARGUMENT {
-        let words: Vec<String> = std::env::args().skip(2).collect();
-        return play(runtime, hostile::run(&words));
+        let harm = std::env::args().nth(2).unwrap_or_default();
+        return play(runtime, hostile::run(&harm));
     }
     if part == suite_chaos::outside::ARGUMENT {
         return play(runtime, suite_chaos::outside::run());

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
-    hostile::Harm,
+    hostile::{ARGUMENT, Harm},
     quorums::{Quorum, is_ready},
 };
 
@@ -172,14 +172,13 @@ impl Masters {
     ///
     /// It ends with the masters.
     pub(crate) async fn start_hostile(&self, harm: Harm) -> anyhow::Result<()> {
-        let program = std::env::current_exe()?;
+        let (program, harm) = (std::env::current_exe()?, serde_json::to_string(&harm)?);
         let script = format!(
             "set -eu
-             nohup ip netns exec {name} '{program}' {arguments} >>{directory}/hostile.log 2>&1 &
+             nohup ip netns exec {name} '{program}' {ARGUMENT} '{harm}' >>{directory}/hostile.log 2>&1 &
              echo $! >{directory}/hostile-$!.pid",
             name = self.name,
             program = program.display(),
-            arguments = harm.arguments(),
             directory = self.directory(),
         );
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::api::{DeleteParams, ListParams};
 
-use crate::{cluster::Cluster, quorums, record::Recorder};
+use crate::{cluster::Cluster, faults::Injected, pods, quorums, record::Recorder};
 
 /// The name of the Lease and the Deployment, and the app label.
 pub(crate) const NAME: &str = "redlock-operator";
@@ -16,6 +16,8 @@ pub(crate) const REPLICAS: usize = 2;
 pub(crate) const MEMORY_LIMIT: u64 = 256;
 /// The limit for 20,000 locks in two namespaces, as docs/installation.md computes it.
 pub(crate) const LARGER_LIMIT: u64 = 456;
+/// The Deployment for kubectl.
+pub(crate) const DEPLOYMENT: &str = "deployment/redlock-operator";
 /// The role of applications that hold locks.
 pub(crate) const HOLDER_ROLE: &str = "redlock-operator-holder";
 /// The label selector of its pods.
@@ -25,9 +27,8 @@ pub(crate) const LEADER_LIMIT: Duration = Duration::from_secs(15);
 
 /// The image of the installed operator.
 pub(crate) async fn image(cluster: &Cluster) -> anyhow::Result<String> {
-    let deployment = format!("deployment/{NAME}");
     let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
-    let image = cluster.kubectl(&["-n", &cluster.operator_namespace, "get", &deployment, path]).await?;
+    let image = cluster.kubectl(&["-n", &cluster.operator_namespace, "get", DEPLOYMENT, path]).await?;
     Ok(image.trim().to_owned())
 }
 
@@ -66,6 +67,13 @@ pub(crate) async fn node_of_leader(cluster: &Cluster) -> anyhow::Result<String> 
     pod.spec.and_then(|spec| spec.node_name).context("the operator's leader has no node")
 }
 
+/// Drops the packets of a replica to a port.
+pub(crate) async fn cut_off(cluster: &Cluster, pod: &str, port: u16) -> anyhow::Result<Injected> {
+    let pod: Pod = cluster.operator_api().get(pod).await?;
+    let (node, address) = pods::place(&pod).context("the replica has no node or no address")?;
+    cluster.faults.cut_off(&node, &address, port).await
+}
+
 /// Deletes a replica's pod, and does not wait for its end.
 pub(crate) async fn delete(cluster: &Cluster, pod: &str) -> anyhow::Result<()> {
     cluster.operator_api::<Pod>().delete(pod, &DeleteParams::default()).await?;
@@ -90,8 +98,7 @@ pub(crate) async fn until_leads(leases: &Recorder<Lease>, pod: &str) -> anyhow::
     let leads = |lease: &Lease| leader_of(lease).is_some_and(|leader| leader.pod == pod);
     // The replica can have led before, so only the last version and later ones count.
     let mark = leases.mark().saturating_sub(1);
-    leases.until_after(mark, LEADER_LIMIT, &format!("{pod} leads"), |version| leads(&version.object)).await?;
-    Ok(())
+    leases.until_after(mark, LEADER_LIMIT, &format!("{pod} leads"), |version| leads(&version.object)).await.map(drop)
 }
 
 /// The pods of all replicas.
@@ -117,15 +124,26 @@ pub(crate) async fn restarts(cluster: &Cluster) -> anyhow::Result<Vec<(Option<St
 
 /// Waits until all replicas are available and up to date.
 pub(crate) async fn all_available(cluster: &Cluster) -> anyhow::Result<()> {
-    let deployment = format!("deployment/{NAME}");
-    cluster.kubectl(&["-n", &cluster.operator_namespace, "rollout", "status", &deployment, "--timeout=120s"]).await?;
-    Ok(())
+    let rollout = ["-n", &cluster.operator_namespace, "rollout", "status", DEPLOYMENT, "--timeout=120s"];
+    cluster.kubectl(&rollout).await.map(drop)
+}
+
+/// Waits for [`all_available`] and the default quorum.
+pub(crate) async fn all_ready(cluster: &Cluster) -> anyhow::Result<()> {
+    all_available(cluster).await?;
+    quorums::default_is_ready(cluster).await
 }
 
 /// The response of a replica's own HTTP port.
 pub(crate) async fn read(cluster: &Cluster, pod: &str, path: &str) -> anyhow::Result<String> {
     let namespace = &cluster.operator_namespace;
     cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy/{path}")]).await
+}
+
+/// The number of this series on a page of metrics.
+pub(crate) fn sample(metrics: &str, series: &str) -> anyhow::Result<u64> {
+    let number = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    Ok(number.with_context(|| format!("no {series} among the metrics"))?.trim().parse()?)
 }
 
 /// The log lines of all replicas since `seconds` ago.
@@ -137,15 +155,14 @@ pub(crate) async fn log_since(cluster: &Cluster, seconds: u64) -> anyhow::Result
 
 /// Begins to replace all replicas, one after the other.
 pub(crate) async fn roll(cluster: &Cluster) -> anyhow::Result<()> {
-    let deployment = format!("deployment/{NAME}");
-    cluster.kubectl(&["-n", &cluster.operator_namespace, "rollout", "restart", &deployment]).await.map(drop)
+    cluster.kubectl(&["-n", &cluster.operator_namespace, "rollout", "restart", DEPLOYMENT]).await.map(drop)
 }
 
 /// Sets the number of replicas, and waits until they run.
 pub(crate) async fn scale(cluster: &Cluster, replicas: usize) -> anyhow::Result<()> {
-    let (deployment, replicas) = (format!("deployment/{NAME}"), format!("--replicas={replicas}"));
-    cluster.kubectl(&["-n", &cluster.operator_namespace, "scale", &deployment, &replicas]).await?;
-    if replicas.ends_with("=0") {
+    let count = format!("--replicas={replicas}");
+    cluster.kubectl(&["-n", &cluster.operator_namespace, "scale", DEPLOYMENT, &count]).await?;
+    if replicas == 0 {
         let selector = format!("--selector={SELECTOR}");
         let gone = ["-n", &cluster.operator_namespace, "wait", "--for=delete", "pod", &selector, "--timeout=90s"];
         return cluster.kubectl(&gone).await.map(drop);
@@ -174,8 +191,7 @@ pub(crate) async fn then_as_before<T>(
     let result = test.await;
     let back = async {
         cluster.deploy().await?;
-        all_available(cluster).await?;
-        quorums::default_is_ready(cluster).await
+        all_ready(cluster).await
     };
     let back = back.await;
     result.and_then(|value| back.map(|()| value))

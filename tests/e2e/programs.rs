@@ -165,8 +165,7 @@ pub(crate) async fn allow_leases(bench: &Bench) -> anyhow::Result<()> {
     let role = ["create", "role", "electors", "--verb=get,create,update", "--resource=leases.coordination.k8s.io"];
     bench.kubectl(&role).await?;
     let account = format!("--serviceaccount={}:default", bench.namespace);
-    bench.kubectl(&["create", "rolebinding", "electors", "--role=electors", &account]).await?;
-    Ok(())
+    bench.kubectl(&["create", "rolebinding", "electors", "--role=electors", &account]).await.map(drop)
 }
 
 async fn read(mut lines: Lines<BufReader<ChildStdout>>, led: watch::Sender<Vec<Term>>) {

@@ -31,8 +31,7 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(150);
 pub(crate) async fn default_is_ready(cluster: &Cluster) -> anyhow::Result<()> {
     let what = "a RedisQuorum that is annotated as the default, and Ready";
     let all = Recorder::labelled(cluster.operator_api(), "").await?;
-    all.until(DEFAULT_LIMIT, what, |version| is_default(&version.object) && is_ready(version)).await?;
-    Ok(())
+    all.until(DEFAULT_LIMIT, what, |version| is_default(&version.object) && is_ready(version)).await.map(drop)
 }
 
 /// Runs a test with another maxTTL of the default quorum, and restores the former one afterwards, even if the test fails.
@@ -181,17 +180,13 @@ pub(crate) fn check_admission(
     since: i64,
     delay: Duration,
 ) -> anyhow::Result<()> {
-    let delay = i64::try_from(delay.as_millis())?;
-    ensure!(member.state == MemberState::Admitted, "{}: {:?}", member.name, member.state);
-    let admitted = member.admitted_at.with_context(|| format!("{} has no admittedAt", member.name))?.as_millis();
-    ensure!(
-        admitted >= since + delay,
-        "{} was admitted {} ms after its start, not {delay}",
-        member.name,
-        admitted - since
-    );
-    ensure!(admitted >= announced, "{} was admitted {} ms before rejoinAt", member.name, announced - admitted);
-    ensure!(admitted <= announced + 1000, "{} was admitted {} ms after rejoinAt", member.name, admitted - announced);
+    let (name, delay) = (&member.name, i64::try_from(delay.as_millis())?);
+    ensure!(member.state == MemberState::Admitted, "{name}: {:?}", member.state);
+    let admitted = member.admitted_at.with_context(|| format!("{name} has no admittedAt"))?.as_millis();
+    let (waited, late) = (admitted - since, admitted - announced);
+    ensure!(waited >= delay, "{name} was admitted {waited} ms after its start, not {delay}");
+    ensure!(late >= 0, "{name} was admitted {} ms before rejoinAt", -late);
+    ensure!(late <= 1000, "{name} was admitted {late} ms after rejoinAt");
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Debug,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
+use parking_lot::Mutex;
 use redlock_operator::time::{Boottime, Clock, SystemClock, UnixMillis};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::watch, task::AbortHandle, time::timeout};
@@ -120,7 +121,7 @@ impl<K: Watchable> Recorder<K> {
         let task = tokio::spawn(async move {
             let mut listed = HashSet::new();
             while let Some(event) = events.next().await {
-                let mut versions = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut versions = kept.lock();
                 match event {
                     Ok(Event::Apply(object)) => versions.push(Version::now(false, object)),
                     Ok(Event::Delete(object)) => versions.push(Version::now(true, object)),
@@ -132,10 +133,8 @@ impl<K: Watchable> Recorder<K> {
                         versions.push(Version::now(false, object));
                     }
                     Ok(Event::InitDone) => {
-                        let missing: Vec<_> = present(&versions)
-                            .filter(|object| object.uid().is_some_and(|uid| !listed.contains(&uid)))
-                            .cloned()
-                            .collect();
+                        let is_missing = |object: &&K| object.uid().is_some_and(|uid| !listed.contains(&uid));
+                        let missing: Vec<_> = present(&versions).filter(is_missing).cloned().collect();
                         versions.extend(missing.into_iter().map(|object| Version::now(true, object)));
                         let _waited = started.take().map(|started| started.send(()));
                     }
@@ -152,13 +151,12 @@ impl<K: Watchable> Recorder<K> {
 
     /// All versions up to now.
     pub(crate) fn versions(&self) -> Vec<Version<K>> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.versions.lock().clone()
     }
 
     /// The last version.
     pub(crate) fn last(&self) -> anyhow::Result<Version<K>> {
-        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-        versions.last().cloned().with_context(|| format!("{}: never seen", self.what))
+        self.versions.lock().last().cloned().with_context(|| format!("{}: never seen", self.what))
     }
 
     /// The versions after the first `mark`, when there are any.
@@ -169,7 +167,7 @@ impl<K: Watchable> Recorder<K> {
         if count.wait_for(|count| *count > mark).await.is_err() {
             std::future::pending::<()>().await;
         }
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(mark..).unwrap_or_default().to_vec()
+        self.versions.lock().get(mark..).unwrap_or_default().to_vec()
     }
 
     /// The number of versions up to now.
@@ -207,10 +205,7 @@ impl<K: Watchable> Recorder<K> {
         let (mut count, mut next) = (self.count.clone(), mark);
         loop {
             count.borrow_and_update();
-            let fresh: Vec<_> = {
-                let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-                versions.get(next..).unwrap_or_default().to_vec()
-            };
+            let fresh = self.versions.lock().get(next..).unwrap_or_default().to_vec();
             next += fresh.len();
             if let Some(version) = fresh.into_iter().find(&is_so) {
                 return Ok(version);

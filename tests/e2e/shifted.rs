@@ -20,17 +20,14 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use clap::Parser;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Service};
 use kube::{
     Api, Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use redlock_operator::{
-    operator::{
-        Operator,
-        args::{LogFormat, OperatorArgs, Scopes},
-        telemetry,
-    },
+    operator::{Operator, args::OperatorArgs, telemetry},
     redis_member::{Machine, Tcp},
     time::{Boottime, Clock, Monotonic, SystemClock, UnixMillis},
 };
@@ -61,6 +58,13 @@ struct Orders {
     offset: i64,
 }
 
+/// Arguments of `redlock operator`.
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    operator: OperatorArgs,
+}
+
 /// The machine's clocks with a shifted wall clock.
 struct Shifted(Arc<AtomicI64>);
 
@@ -83,32 +87,14 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let Orders { name, namespace, kubeconfig, server, offset } =
         serde_json::from_str(&lines.next_line().await?.context("no orders")?)?;
-    let log = "info".to_owned();
-    telemetry::init(&log, LogFormat::Text)?;
+    let arguments = ["operator", "--namespace", &namespace, "--pod-name", &name, "--listen", "127.0.0.1:0"];
+    let unlimited = ["--max-locks-per-namespace=0", "--max-quorums-per-namespace=0"];
+    let Arguments { operator: args } = Arguments::parse_from(arguments.into_iter().chain(unlimited));
+    telemetry::init(&args.log, args.log_format)?;
     let mut config =
         Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default()).await?;
     config.cluster_url = server.parse()?;
     config.tls_server_name = None;
-    let args = OperatorArgs {
-        max_locks_per_namespace: 0,
-        max_quorums_per_namespace: 0,
-        jobs: false,
-        lease_gate: false,
-        lease_gate_leaves_out: Vec::new(),
-        namespace,
-        pod_name: name,
-        listen: ([127, 0, 0, 1], 0).into(),
-        default_quorum: String::new(),
-        default_quorum_namespace: String::new(),
-        default_quorum_name: "main".into(),
-        lease: operators::NAME.into(),
-        scopes: Scopes::default(),
-        refused_networks: Vec::new(),
-        pod_ips: Vec::new(),
-        log,
-        lock_metrics: false,
-        log_format: LogFormat::Text,
-    };
     let offset = Arc::new(AtomicI64::new(offset));
     let machine = Machine { clock: Arc::new(Shifted(offset.clone())), network: Arc::new(Tcp) };
     let operator = Operator::new(args, Client::try_from(config.clone())?, Client::try_from(config)?, machine);

@@ -19,7 +19,8 @@ mod watched;
 mod workers;
 
 use std::{
-    sync::{Arc, PoisonError, atomic::Ordering},
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -189,25 +190,21 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
     let report = Report::new(seed, length, history.holds(), faults, &observed);
     println!("{report}");
     println!("writes to the API server that took longer than {:?}: {}", probe::LIMIT, slow.len());
-    let [checks, trusts] =
-        [0, 1].map(|store| stage.stores[store].lock().unwrap_or_else(PoisonError::into_inner).count());
+    let [checks, trusts] = [0, 1].map(|store| stage.stores[store].lock().count());
     println!("holders that stood still until their lock was long gone: {}", pauses.len());
     report::print_store("checks tokens", checks);
     report::print_store("trusts its writers", trusts);
     report.must_hold()?;
     recovered?;
     ensure!(checks.written > 0 && checks.lost == 0, "a store that checks tokens lost {}", checks.lost);
-    ensure!(
-        pauses.is_empty() || trusts.lost > 0,
-        "the store found no lost write although holders were paused, so it proves nothing"
-    );
+    let is_proof = pauses.is_empty() || trusts.lost > 0;
+    ensure!(is_proof, "the store found no lost write although holders were paused, so it proves nothing");
     Ok(())
 }
 
 async fn ready_again(quorum: &Quorum) -> anyhow::Result<()> {
     let mark = quorum.recorder.mark().saturating_sub(1);
-    quorum.recorder.until_after(mark, RECOVERY_LIMIT, "Ready", is_ready).await?;
-    Ok(())
+    quorum.recorder.until_after(mark, RECOVERY_LIMIT, "Ready", is_ready).await.map(drop)
 }
 
 /// Waits until the last change of the members has ended.
@@ -218,8 +215,7 @@ async fn settles(quorum: &Quorum) -> anyhow::Result<()> {
         let status = version.object.status.as_ref();
         status.is_some_and(|status| status.former_voters.is_empty() && Some(status.members.len()) == wanted)
     };
-    quorum.recorder.until_after(mark, RECOVERY_LIMIT, "the members are those that are wanted", is_settled).await?;
-    Ok(())
+    quorum.recorder.until_after(mark, RECOVERY_LIMIT, "the wanted members, and no others", is_settled).await.map(drop)
 }
 
 /// Checks that all members vote, and that every key has new holders, after the last fault.
@@ -228,15 +224,11 @@ async fn recovers(bench: &Bench, quorum: &Quorum, history: &History, begun: i64)
     operators::all_available(&bench.cluster).await?;
     ready_again(quorum).await.context("after the last fault")?;
     let since = history::now();
-    let keys: std::collections::BTreeSet<_> = history
-        .holds()
-        .into_iter()
-        .filter(|hold| hold.from > begun && !hold.key.ends_with("/app"))
-        .map(|hold| hold.key)
-        .collect();
+    let is_fresh = |hold: &Hold| hold.from > begun && !hold.key.ends_with("/app");
+    let keys: BTreeSet<_> = history.holds().into_iter().filter(is_fresh).map(|hold| hold.key).collect();
     let waits = || {
         let holds = history.holds();
-        let had = |key: &str| holds.iter().any(|hold: &Hold| hold.from > since && hold.key == key);
+        let had = |key: &str| holds.iter().any(|hold| hold.from > since && hold.key == key);
         keys.iter().find(|key| !had(key))
     };
     let turns = || async { Ok(waits().is_none().then_some(())) };
@@ -261,9 +253,10 @@ impl Scene {
         let deployments: Recorder<Deployment> = bench.record("app").await?;
         bench.create::<Deployment>(application("app", 3, &bench.cluster.member_image)).await?;
         let quorum = Arc::new(Quorum::ready_with(bench, "q", MAX_TTL, fields).await?);
-        let available =
-            |deployment: &Deployment| deployment.status.as_ref().and_then(|status| status.available_replicas);
-        deployments.until(RECOVERY_LIMIT, "available", |version| available(&version.object) == Some(3)).await?;
+        let are_available = |version: &Version<Deployment>| {
+            version.object.status.as_ref().is_some_and(|status| status.available_replicas == Some(3))
+        };
+        deployments.until(RECOVERY_LIMIT, "available", are_available).await?;
 
         let namespace = &bench.namespace;
         let mut keys: Vec<_> = (0..3).map(|number| (format!("{namespace}/fast-{number}"), 40)).collect();

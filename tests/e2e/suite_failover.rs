@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{
     bench::Bench,
-    cluster::checkout,
+    figures::keep_rows,
     runner::{Test, tests},
 };
 
@@ -30,18 +30,9 @@ const NAMES: [&str; 2] = ["app-0", "app-1"];
 ///
 /// They replace earlier times with the same names. tests/generated draws the table and the picture from that file.
 fn keep_figures(bench: &Bench) -> anyhow::Result<()> {
-    if !std::env::var("WRITE").is_ok_and(|write| write == "1") {
-        return Ok(());
-    }
-    let path = checkout().join("docs/failover.tsv");
-    let mut lines: Vec<String> = std::fs::read_to_string(&path)?.lines().map(str::to_owned).collect();
-    for (name, times) in bench.figures.rows() {
+    let rows = bench.figures.rows().into_iter().map(|(name, times)| {
         let times: Vec<_> = times.iter().map(|time| time.as_millis().to_string()).collect();
-        let (start, line) = (format!("{name}\t"), format!("{name}\t{}", times.join(" ")));
-        match lines.iter_mut().find(|line| line.starts_with(&start)) {
-            Some(earlier) => *earlier = line,
-            None => lines.push(line),
-        }
-    }
-    Ok(std::fs::write(path, lines.join("\n") + "\n")?)
+        (1, format!("{name}\t{}", times.join(" ")))
+    });
+    keep_rows("docs/failover.tsv", rows).map(drop)
 }

@@ -27,10 +27,10 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere uninstalls::the_check_before_an_uninstallation_names_held_locks,
 ];
 
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
+pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
 
 /// The images of this cluster, as settings of the chart.
-async fn images(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn images(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     let operator = operators::image(cluster).await?;
     let mut settings = Vec::new();
     for (value, image) in [("image", &operator), ("redis.image", &cluster.member_image)] {

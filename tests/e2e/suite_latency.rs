@@ -44,8 +44,7 @@ pub(crate) async fn the_next_claim_follows_a_release_within_a_tenth_of_a_second(
     let mut holder = Lock::create(&bench, claim("claim-0", "key", None, TTL)).await?;
     for round in 1..=ROUNDS {
         let held = holder.held(SOON).await?;
-        let next = Lock::create(&bench, claim(&format!("claim-{round}"), "key", None, TTL)).await?;
-        next.reason("Queued", SOON).await?;
+        let next = Lock::queue(&bench, claim(&format!("claim-{round}"), "key", None, TTL)).await?;
         ensure!(reason_of(&holder.recorder.last()?.object, "Held") == Some("Held"), "the holder lost the lock");
         let start = bench.now();
         holder.delete().await?;

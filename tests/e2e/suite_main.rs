@@ -3,7 +3,7 @@
 mod claims;
 mod elections;
 mod foreign_holders;
-mod generated_specs;
+pub(crate) mod generated_specs;
 mod master_killed;
 mod operator_killed;
 mod quorum_starts;

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     bench::Bench,
     cluster::checkout,
-    figures::median,
+    figures::{keep_rows, median},
     locks::{Lock, claim, create_all, is_held, until_all, watch_all, with},
     operators,
     runner::{Test, tests},
@@ -60,30 +60,15 @@ pub(crate) async fn a_held_lock_costs_what_the_table_says(bench: Bench) -> anyho
 /// Measures locks whose renewals are published.
 pub(crate) async fn a_published_lock_costs_writes(bench: Bench) -> anyhow::Result<()> {
     let cells = measure(&bench, "Published", &PUBLISHED).await?;
-    keep(&cells, None)?;
-    Ok(())
+    keep(&cells, None).map(drop)
 }
 
 /// With `WRITE=1` writes the cells into docs/sizing.tsv, in place of earlier ones.
 ///
 /// Returns whether it wrote them.
 fn keep(cells: &[Cell], memory: Option<(f64, f64)>) -> anyhow::Result<bool> {
-    if !std::env::var("WRITE").is_ok_and(|write| write == "1") {
-        return Ok(false);
-    }
-    let path = checkout().join(TABLE);
-    let mut rows: Vec<String> = std::fs::read_to_string(&path)?.lines().map(str::to_owned).collect();
-    let measured = cells.iter().map(Cell::to_string);
-    for row in memory.map(|(fixed, each)| format!("{MEMORY}\t{fixed:.1}\t{each:.1}")).into_iter().chain(measured) {
-        let columns = if row.starts_with(MEMORY) { 1 } else { 2 };
-        let key = |row: &str| row.split('\t').take(columns).map(str::to_owned).collect::<Vec<_>>();
-        match rows.iter_mut().find(|earlier| key(earlier) == key(&row)) {
-            Some(earlier) => *earlier = row,
-            None => rows.push(row),
-        }
-    }
-    std::fs::write(path, rows.join("\n") + "\n")?;
-    Ok(true)
+    let memory = memory.map(|(fixed, each)| (1, format!("{MEMORY}\t{fixed:.1}\t{each:.1}")));
+    keep_rows(TABLE, memory.into_iter().chain(cells.iter().map(|cell| (2, cell.to_string()))))
 }
 
 /// The cost of a number of held locks.
@@ -114,22 +99,20 @@ impl fmt::Display for Cell {
 
 async fn measure(bench: &Bench, validity: &'static str, numbers: &[usize]) -> anyhow::Result<Vec<Cell>> {
     let (mut cells, mut before) = (Vec::new(), 0);
-    bench
-        .beside("sizing", async |first| {
-            first
-                .beside("sizing-more", async |second| {
-                    for number in numbers {
-                        let many = if before < FULL { first } else { second };
-                        let granted = hold(many, validity, before, *number).await?;
-                        cells.push(cell(bench, validity, *number, granted).await?);
-                        before = *number;
-                    }
-                    delete_namespace(second).await
-                })
-                .await?;
-            delete_namespace(first).await
+    Bench::beside(bench, "sizing", async |first| {
+        Bench::beside(first, "sizing-more", async |second| {
+            for number in numbers {
+                let many = if before < FULL { first } else { second };
+                let granted = hold(many, validity, before, *number).await?;
+                cells.push(cell(bench, validity, *number, granted).await?);
+                before = *number;
+            }
+            delete_namespace(second).await
         })
         .await?;
+        delete_namespace(first).await
+    })
+    .await?;
     Ok(cells)
 }
 
@@ -194,9 +177,8 @@ struct Counters {
 
 async fn counters(bench: &Bench) -> anyhow::Result<Counters> {
     let leader = operators::leader(&bench.cluster).await?.pod;
-    let mut others = operators::pods(&bench.cluster).await?.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
-    others.retain(|pod| *pod != leader);
-    let other = others.pop().context("there is one replica")?;
+    let pods = operators::pods(&bench.cluster).await?;
+    let other = pods.iter().map(ResourceExt::name_any).find(|pod| *pod != leader).context("there is one replica")?;
     let (began, before) = (bench.now(), [read(bench, &leader).await?, read(bench, &other).await?]);
     // The operator publishes a validity every two thirds of the ttl, and all locks began together. This time has three of these periods.
     tokio::time::sleep(2 * TTL).await;

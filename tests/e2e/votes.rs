@@ -5,18 +5,14 @@
 pub(crate) mod monitor;
 mod targets;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
+use parking_lot::Mutex;
 use redlock_operator::api::{MemberState, MemberStatus, RedisQuorum};
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::Child,
@@ -47,7 +43,7 @@ const CLOSED_LIMIT: i64 = 2_000;
 const CLOCK_ERROR: i64 = 500;
 
 /// One `SET key value NX PX` to one process of a member.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Attempt {
     pub(crate) member: String,
     pub(crate) run_id: String,
@@ -97,8 +93,8 @@ impl VoteMonitor {
         let kept = attempts.clone();
         let reading = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                let Some(attempt) = monitor::parse(&line) else { continue };
-                let mut attempts = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let Ok(attempt) = serde_json::from_str::<Attempt>(&line) else { continue };
+                let mut attempts = kept.lock();
                 attempts.push(attempt);
                 observed.send_replace(attempts.len());
             }
@@ -113,7 +109,7 @@ impl VoteMonitor {
     }
 
     fn attempts_after(&self, mark: usize) -> Vec<Attempt> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner).get(mark..).unwrap_or_default().to_vec()
+        self.attempts.lock().get(mark..).unwrap_or_default().to_vec()
     }
 
     /// Waits for the first attempt that matches.
@@ -157,7 +153,7 @@ impl VoteMonitor {
     /// have all admissions when they have reached the current state of the API server.
     pub(crate) async fn end(&self, bench: &Bench) -> anyhow::Result<Tally> {
         self.follow.abort();
-        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reading = self.reading.lock().take();
         if let Some(reading) = reading {
             timeout(SOON, reading).await.context("the vote monitor does not end")??;
         }
@@ -197,9 +193,8 @@ pub(crate) struct Tally(pub(crate) BTreeMap<(String, String), Count>);
 impl Tally {
     /// The sum over all processes.
     pub(crate) fn all(&self) -> Count {
-        let add =
-            |all: Count, one: &Count| Count { votes: all.votes + one.votes, refusals: all.refusals + one.refusals };
-        self.0.values().fold(Count::default(), add)
+        let sum = |of: fn(&Count) -> usize| self.0.values().map(of).sum();
+        Count { votes: sum(|count| count.votes), refusals: sum(|count| count.refusals) }
     }
 }
 
@@ -233,10 +228,8 @@ pub(crate) fn check_votes(versions: &[Version<RedisQuorum>], attempts: &[Attempt
         let admitted = |admission: &Admission| {
             attempt.received >= admission.from && admission.until.is_none_or(|until| attempt.sent <= until)
         };
-        ensure!(
-            !attempt.voted || known.iter().any(admitted),
-            "a vote was given by a process that was not admitted: {attempt:?}; its admissions: {known:?}"
-        );
+        let is_admitted = known.iter().any(admitted);
+        ensure!(!attempt.voted || is_admitted, "voted and was not admitted: {attempt:?}, admissions: {known:?}");
         let count = tally.0.entry(process).or_default();
         if attempt.voted {
             count.votes += 1;

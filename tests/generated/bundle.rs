@@ -9,7 +9,7 @@ use std::path::Path;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use crate::chart::{with_values, yaml};
+use crate::chart::{annotation, with_values, yaml};
 use crate::rights::of_kind;
 use crate::{CHART, RENDERED, check, root};
 
@@ -70,19 +70,15 @@ fn deployment(objects: &[Value]) -> Value {
 
 fn service_version(objects: &[Value]) -> Value {
     let chart = yaml(&format!("{CHART}/Chart.yaml"));
-    let annotation = |key: &str| -> Value {
-        let text = chart["annotations"][format!("artifacthub.io/{key}")].as_str().unwrap();
-        serde_yaml::from_str(text).unwrap()
-    };
     let icon = ByteString(fs::read(root().join("docs/icon.svg")).unwrap());
-    let images = annotation("images");
+    let images = annotation(&chart, "images");
     let kubernetes = chart["kubeVersion"].as_str().unwrap().trim_start_matches(">=").trim_end_matches("-0");
     json!({
         "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
         "metadata": {
             "name": format!("{ACCOUNT}.v{VERSION}"),
             "annotations": {
-                "alm-examples": annotation("crdsExamples").to_string(),
+                "alm-examples": annotation(&chart, "crdsExamples").to_string(),
                 "capabilities": "Seamless Upgrades",
                 "categories": "Integration & Delivery",
                 "containerImage": images[0]["image"],
@@ -97,13 +93,13 @@ fn service_version(objects: &[Value]) -> Value {
             "minKubeVersion": kubernetes, "keywords": chart["keywords"],
             "provider": {"name": chart["maintainers"][0]["name"], "url": HOMEPAGE},
             "maintainers": [{"name": chart["maintainers"][0]["name"], "email": "redlock-operator@users.noreply.github.com"}],
-            "links": annotation("links"),
+            "links": annotation(&chart, "links"),
             "icon": [{"base64data": icon, "mediatype": "image/svg+xml"}],
             "installModes": [
                 {"type": "OwnNamespace", "supported": false}, {"type": "SingleNamespace", "supported": false},
                 {"type": "MultiNamespace", "supported": false}, {"type": "AllNamespaces", "supported": true},
             ],
-            "customresourcedefinitions": {"owned": annotation("crds")},
+            "customresourcedefinitions": {"owned": annotation(&chart, "crds")},
             "install": {"strategy": "deployment", "spec": {
                 "deployments": [deployment(objects)],
                 "clusterPermissions": [{"serviceAccountName": ACCOUNT, "rules": rules(objects, "ClusterRoleBinding")}],

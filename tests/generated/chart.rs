@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     CHART, KUBE_VERSION, check, helm_output, pattern, read,
-    rights::{objects, of_kind, rendered, violations},
+    rights::{objects, of_kind, pods, rendered, violations},
     run_helm,
 };
 
@@ -46,6 +46,12 @@ pub(crate) fn values_of(name: &str) -> String {
 
 pub(crate) fn yaml(path: &str) -> Value {
     serde_yaml::from_str(&read(path)).unwrap()
+}
+
+/// An annotation of the chart for Artifact Hub.
+pub(crate) fn annotation(chart: &Value, name: &str) -> Value {
+    let text = chart["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap_or_else(|| panic!("{name}"));
+    serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn schema() -> Value {
@@ -99,9 +105,7 @@ fn pretty(value: &Value, indent: usize) -> String {
     let joined = |parts: Vec<String>| parts.join(&format!(",\n{inner}"));
     match value {
         Value::Object(map) => {
-            let mut fields: Vec<_> = map.iter().collect();
-            fields.sort_by_key(|(name, _)| *name);
-            let fields = fields.iter().map(|(name, value)| format!("\"{name}\": {}", pretty(value, indent + 2)));
+            let fields = map.iter().map(|(name, value)| format!("\"{name}\": {}", pretty(value, indent + 2)));
             format!("{{\n{inner}{}\n{outer}}}", joined(fields.collect()))
         }
         Value::Array(list) => {
@@ -114,10 +118,7 @@ fn pretty(value: &Value, indent: usize) -> String {
 fn one_line(value: &Value) -> String {
     match value {
         Value::Object(map) => {
-            let mut fields: Vec<_> = map.iter().collect();
-            fields.sort_by_key(|(name, _)| *name);
-            let fields: Vec<_> =
-                fields.iter().map(|(name, value)| format!("\"{name}\": {}", one_line(value))).collect();
+            let fields: Vec<_> = map.iter().map(|(name, value)| format!("\"{name}\": {}", one_line(value))).collect();
             format!("{{{}}}", fields.join(", "))
         }
         Value::Array(list) => format!("[{}]", list.iter().map(one_line).collect::<Vec<_>>().join(", ")),
@@ -288,11 +289,7 @@ fn every_value_is_changed_by_a_test_file_and_each_renders() {
 }
 
 pub(crate) fn images(objects: &[Value]) -> Vec<String> {
-    let pods = objects.iter().filter_map(|object| {
-        let spec = &object["spec"];
-        [&spec["template"]["spec"], spec].into_iter().find(|spec| spec["containers"].is_array())
-    });
-    let containers = pods.flat_map(|pod| pod["containers"].as_array().unwrap());
+    let containers = pods(objects).flat_map(|pod| pod["containers"].as_array().unwrap());
     let mut images: Vec<_> =
         containers.clone().map(|container| container["image"].as_str().unwrap().to_owned()).collect();
     let environment = containers.flat_map(|container| container["env"].as_array().into_iter().flatten());
@@ -328,13 +325,9 @@ fn images_have_full_names_and_the_registry_of_the_values() {
 #[test]
 fn on_openshift_the_platform_chooses_the_users() {
     let objects = with_values("openshift");
-    for object in &objects {
-        let spec = &object["spec"];
-        let Some(pod) = [&spec["template"]["spec"], spec].into_iter().find(|pod| pod["containers"].is_array()) else {
-            continue;
-        };
+    for pod in pods(&objects) {
         for field in ["runAsUser", "runAsGroup", "fsGroup"] {
-            assert!(pod["securityContext"][field].is_null(), "{field} of {}", object["metadata"]["name"]);
+            assert!(pod["securityContext"][field].is_null(), "{field} of {pod}");
         }
         assert_eq!(violations(pod), [""; 0]);
     }

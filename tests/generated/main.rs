@@ -62,12 +62,10 @@ fn read(path: &str) -> String {
 }
 
 fn crd_files() -> BTreeMap<String, String> {
-    api::crds()
-        .iter()
-        .map(|crd| {
-            (format!("{}.yaml", crd.spec.names.plural), format!("{HEADER}{}", serde_yaml::to_string(crd).unwrap()))
-        })
-        .collect()
+    let files = api::crds().into_iter().map(|crd| {
+        (format!("{}.yaml", crd.spec.names.plural), format!("{HEADER}{}", serde_yaml::to_string(&crd).unwrap()))
+    });
+    files.collect()
 }
 
 /// Compares a file with its expected text, or rewrites it.
@@ -80,12 +78,9 @@ fn check(path: impl AsRef<Path>, expected: &str) {
     }
     let actual = fs::read_to_string(&path).unwrap_or_default();
     let line = actual.lines().zip(expected.lines()).position(|(a, b)| a != b);
-    assert!(
-        actual == expected,
-        "{} is out of date, first difference at line {}: run `UPDATE=1 cargo test --test generated`",
-        path.display(),
-        line.unwrap_or_else(|| actual.lines().count().min(expected.lines().count())) + 1
-    );
+    let line = line.unwrap_or_else(|| actual.lines().count().min(expected.lines().count())) + 1;
+    let (path, update) = (path.display(), "run `UPDATE=1 cargo test --test generated`");
+    assert!(actual == expected, "{path} is out of date, first difference at line {line}: {update}");
 }
 
 /// Compares the lines of a page between these two, or rewrites them.
@@ -105,13 +100,10 @@ fn check_names(folder: &str, expected: &BTreeMap<String, String>) {
     }
 }
 
-/// The path of helm: `HELM`, or the helm of `make up` in the repository, or the one on the PATH.
-fn helm() -> PathBuf {
-    if let Some(helm) = env::var_os("HELM") {
-        return helm.into();
-    }
-    let local = root().join(".local/bin/helm");
-    if local.exists() { local } else { "helm".into() }
+/// The path of a tool: that of `make up` in the repository, or else the one on the PATH.
+fn tool(name: &str) -> PathBuf {
+    let local = root().join(".local/bin").join(name);
+    if local.exists() { local } else { name.into() }
 }
 
 fn run_helm(args: &[&str]) -> String {
@@ -122,7 +114,7 @@ fn run_helm(args: &[&str]) -> String {
 
 /// Whether helm succeeded, and its output or its error.
 fn helm_output(args: &[&str]) -> (bool, String) {
-    let helm = helm();
+    let helm = env::var_os("HELM").map_or_else(|| tool("helm"), PathBuf::from);
     let output = Command::new(&helm).args(args).current_dir(root()).output().unwrap_or_else(|error| {
         panic!(
             "this test needs helm, and `{}` cannot be run ({error}): run `make up` once, or set HELM=/path/to/helm",

@@ -1,16 +1,16 @@
 //! The chart and the plain manifest under other names and in another namespace, and what Artifact Hub reads of the chart.
 
-use std::{collections::BTreeMap, env, fs, path::PathBuf, process::Command};
+use std::{collections::BTreeMap, env, fs, process::Command};
 
 use redlock_operator::api;
 use serde_json::{Value, json};
 
 use crate::{
     CHART, KUBE_VERSION,
-    chart::{images, values_of, with_values, yaml},
+    chart::{annotation, images, values_of, with_values, yaml},
     helm_output, read,
     rights::{container, objects, of_kind, rendered, variable},
-    root, run_helm,
+    root, run_helm, tool,
 };
 
 /// Kinds whose objects have no namespace.
@@ -135,41 +135,33 @@ fn helm_lint_has_no_remark() {
 #[test]
 fn artifact_hub_gets_the_kinds_and_images_of_the_chart() {
     let chart = yaml(&format!("{CHART}/Chart.yaml"));
-    let annotation = |name: &str| -> Value {
-        let text = chart["annotations"][format!("artifacthub.io/{name}")].as_str().unwrap_or_else(|| panic!("{name}"));
-        serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
-    };
     let crds: Vec<_> = api::crds().iter().map(|crd| (crd.spec.names.kind.clone(), crd.metadata.name.clone())).collect();
-    for (of, (kind, name)) in annotation("crds").as_array().unwrap().iter().zip(&crds) {
+    for (of, (kind, name)) in annotation(&chart, "crds").as_array().unwrap().iter().zip(&crds) {
         assert_eq!((&of["kind"], &of["name"], &of["version"]), (&json!(kind), &json!(name), &json!("v1alpha1")));
     }
-    assert_eq!(annotation("crds").as_array().unwrap().len(), crds.len());
-    let mut named: Vec<_> =
-        annotation("images").as_array().unwrap().iter().map(|of| of["image"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(annotation(&chart, "crds").as_array().unwrap().len(), crds.len());
+    let listed = annotation(&chart, "images");
+    let named = listed.as_array().unwrap().iter().map(|of| of["image"].as_str().unwrap().to_owned());
+    let mut named: Vec<_> = named.collect();
     named.sort();
     assert_eq!(named, images(&rendered(&[])));
-    for example in annotation("crdsExamples").as_array().unwrap() {
+    for example in annotation(&chart, "crdsExamples").as_array().unwrap() {
         match example["kind"].as_str().unwrap() {
             "DistributedLock" => drop(serde_json::from_value::<api::DistributedLock>(example.clone()).unwrap()),
             _ => drop(serde_json::from_value::<api::RedisQuorum>(example.clone()).unwrap()),
         }
     }
     let version = format!("/v{}/", env!("CARGO_PKG_VERSION"));
-    let links = annotation("links");
+    let links = annotation(&chart, "links");
     let links = links.as_array().unwrap().iter().map(|link| link["url"].as_str().unwrap());
     for url in links.chain(chart["icon"].as_str()) {
         let (_, path) = url.split_once(&version).unwrap_or_else(|| panic!("{url} is of another version"));
         assert!(root().join(path).exists(), "{path}");
     }
-    assert!(annotation("changes")[0]["description"].is_string());
+    assert!(annotation(&chart, "changes")[0]["description"].is_string());
 }
 
 // ------------------------------------------------------------------ kustomize ---
-
-fn kubectl() -> PathBuf {
-    let local = root().join(".local/bin/kubectl");
-    if local.exists() { local } else { "kubectl".into() }
-}
 
 /// Objects by kind, namespace and name, without the parts that only Helm adds.
 ///
@@ -184,10 +176,8 @@ fn by_name(documents: &str) -> BTreeMap<String, Value> {
         let variables = object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut);
         variables.into_iter().for_each(|all| all.sort_by_key(|variable| variable["name"].to_string()));
         for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
-            object
-                .pointer_mut(labels)
-                .and_then(Value::as_object_mut)
-                .map(|all| all.remove("app.kubernetes.io/managed-by"));
+            let labels = object.pointer_mut(labels).and_then(Value::as_object_mut);
+            labels.map(|all| all.remove("app.kubernetes.io/managed-by"));
         }
         (format!("{kind} {} {}", object["metadata"]["namespace"], object["metadata"]["name"]), object)
     });
@@ -207,7 +197,7 @@ fn kustomized(first_line: &str) -> BTreeMap<String, Value> {
     let page = read("docs/installation.md");
     let (_, rest) = page.split_once(&format!("```yaml\n{first_line}\n")).expect("the overlay in docs/installation.md");
     fs::write(folder.join("kustomization.yaml"), rest.split_once("```").unwrap().0).unwrap();
-    let output = Command::new(kubectl()).arg("kustomize").arg(&folder).output().expect("kubectl: run `make up` once");
+    let output = Command::new(tool("kubectl")).arg("kustomize").arg(&folder).output().expect("run `make up` once");
     fs::remove_dir_all(&folder).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     by_name(&String::from_utf8(output.stdout).unwrap())

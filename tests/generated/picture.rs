@@ -58,24 +58,17 @@ impl Picture {
     /// A bar in the row at `y`, with a text in its middle.
     fn bar(&mut self, (from, to): (f64, f64), y: f64, class: &str, text: &str) {
         let (x, width) = (self.x(from), self.x(to) - self.x(from));
-        writeln!(
-            self.svg,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{HEIGHT}" rx="4" class="{class}"/>"#
-        )
-        .unwrap();
+        let size = format!(r#"width="{width:.1}" height="{HEIGHT}""#);
+        writeln!(self.svg, r#"<rect x="{x:.1}" y="{y:.1}" {size} rx="4" class="{class}"/>"#).unwrap();
         let on = if class == "full" { "on" } else { "" };
         self.text(x + width / 2.0, y + 17.5, on, "middle", text);
     }
 
     /// A short text on a plate over a hatched bar.
     fn plate(&mut self, at: f64, y: f64, text: &str) {
-        let (x, width) = (self.x(at), 10.0 + 7.0 * text.chars().count() as f64);
-        writeln!(
-            self.svg,
-            r#"<rect x="{x:.1}" y="{:.1}" width="{width:.1}" height="18" rx="9" class="plate"/>"#,
-            y + 4.0
-        )
-        .unwrap();
+        let (x, top, width) = (self.x(at), y + 4.0, 10.0 + 7.0 * text.chars().count() as f64);
+        let size = format!(r#"width="{width:.1}" height="18""#);
+        writeln!(self.svg, r#"<rect x="{x:.1}" y="{top:.1}" {size} rx="9" class="plate"/>"#).unwrap();
         self.text(x + width / 2.0, y + 17.5, "", "middle", text);
     }
 

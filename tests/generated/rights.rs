@@ -42,6 +42,14 @@ pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
+/// The specifications of the pods that these objects make.
+pub(crate) fn pods(objects: &[Value]) -> impl Iterator<Item = &Value> + Clone {
+    objects.iter().filter_map(|object| {
+        let spec = &object["spec"];
+        [&spec["template"]["spec"], spec].into_iter().find(|spec| spec["containers"].is_array())
+    })
+}
+
 /// The operator's container.
 pub(crate) fn container(objects: &[Value]) -> &Value {
     &of_kind(objects, "Deployment").next().unwrap()["spec"]["template"]["spec"]["containers"][0]
@@ -183,30 +191,27 @@ fn added_by(setting: &str) -> BTreeSet<Right> {
     granted(&rendered(&[setting])).difference(&granted(&rendered(&[]))).cloned().collect()
 }
 
+/// The places of these rights, with a setting and locks in one namespace.
+fn places_in_shop(setting: &str, is_meant: impl Fn(&Right) -> bool) -> BTreeSet<String> {
+    let rights = granted(&rendered(&[setting, "watchNamespaces={shop}"]));
+    rights.into_iter().filter(is_meant).map(|right| right.place).collect()
+}
+
 #[test]
 fn jobs_are_touched_only_where_the_chart_says_so() {
     assert_eq!(added_by("jobs.enabled=true"), documented(2));
-    let narrow = granted(&rendered(&["jobs.enabled=true", "watchNamespaces={shop}"]));
-    let places: BTreeSet<_> =
-        narrow.into_iter().filter(|right| right.what.starts_with("jobs")).map(|right| right.place).collect();
+    let places = places_in_shop("jobs.enabled=true", |right| right.what.starts_with("jobs"));
     assert_eq!(places, ["shop".to_owned()].into());
 }
 
 #[test]
 fn leases_are_written_only_where_the_chart_says_so() {
     assert_eq!(added_by("leaseGate.enabled=true"), documented(3));
-    let narrow = granted(&rendered(&["leaseGate.enabled=true", "watchNamespaces={shop}"]));
     let written = |right: &Right| right.what.starts_with("leases") && right.verbs.contains("update");
-    let places: BTreeSet<_> = narrow
-        .into_iter()
-        .filter(|right| right.who.starts_with("account") && written(right))
-        .map(|right| right.place)
-        .collect();
-    assert_eq!(
-        places,
-        ["redlock-system".to_owned(), "shop".to_owned()].into(),
-        "redlock-system has the operator's own Lease"
-    );
+    let is_meant = |right: &Right| right.who.starts_with("account") && written(right);
+    let expected: BTreeSet<_> = ["redlock-system".to_owned(), "shop".to_owned()].into();
+    let places = places_in_shop("leaseGate.enabled=true", is_meant);
+    assert_eq!(places, expected, "redlock-system has the operator's own Lease");
 }
 
 #[test]
@@ -301,16 +306,15 @@ pub(crate) fn violations(spec: &Value) -> Vec<String> {
 #[test]
 fn pods_of_the_chart_meet_pod_security_restricted() {
     let objects = rendered(&[]);
-    let mut pods = 0;
-    for kind in ["Deployment", "Job", "StatefulSet", "DaemonSet", "CronJob", "Pod"] {
-        for object in of_kind(&objects, kind) {
-            let spec = if kind == "Pod" { &object["spec"] } else { &object["spec"]["template"]["spec"] };
-            assert_eq!(violations(spec), [""; 0], "{kind} {}", object["metadata"]["name"]);
-            assert_eq!(spec["nodeSelector"], json!({"kubernetes.io/os": "linux"}), "{kind}");
-            pods += 1;
-        }
+    for spec in pods(&objects) {
+        assert_eq!(violations(spec), [""; 0], "{spec}");
+        assert_eq!(spec["nodeSelector"], json!({"kubernetes.io/os": "linux"}), "{spec}");
     }
-    assert_eq!(pods, 3, "the operator, the check before an uninstallation, and the test of the release");
+    assert_eq!(
+        pods(&objects).count(),
+        3,
+        "the operator, the check before an uninstallation, and the test of the release"
+    );
     let bare =
         json!({"hostPID": true, "volumes": [{"name": "x", "hostPath": {"path": "/"}}], "containers": [{"name": "x"}]});
     assert_eq!(violations(&bare).len(), 6, "the check itself: {:?}", violations(&bare));

@@ -83,26 +83,16 @@ fn picture((fixed, each): (f64, f64), rows: &[Row<'_>]) -> String {
     writeln!(svg, r#"<path d="M{x0:.1} {y0:.1}L{x1:.1} {y1:.1}"/>"#).unwrap();
     let ((enough, limit), (_, larger)) = (at(ENOUGH, LIMIT), at(LOCKS, LARGER_LIMIT));
     writeln!(svg, r#"<path class="limit" d="M{LEFT} {limit:.1}H{enough:.1}L{RIGHT} {larger:.1}"/>"#).unwrap();
-    write_text(
-        &mut svg,
-        (LEFT + 8.0, limit - 6.0),
-        "",
-        "start",
-        "limit of the chart, and the limit to set for more locks",
-    );
+    let label = "limit of the chart, and the limit to set for more locks";
+    write_text(&mut svg, (LEFT + 8.0, limit - 6.0), "", "start", label);
     for row in rows {
         let (x, leader) = at(row.number(1), row.number(3));
         writeln!(svg, r#"<circle cx="{x:.1}" cy="{leader:.1}" r="5"/>"#).unwrap();
         let (_, other) = at(row.number(1), row.number(4));
         writeln!(svg, r#"<path d="M{:.1} {:.1}l8 8m0 -8l-8 8"/>"#, x - 4.0, other - 4.0).unwrap();
     }
-    write_text(
-        &mut svg,
-        (LEFT, BOTTOM + 42.0),
-        "",
-        "start",
-        "circles: the leader, and the line through them; crosses: the other replica",
-    );
+    let legend = "circles: the leader, and the line through them; crosses: the other replica";
+    write_text(&mut svg, (LEFT, BOTTOM + 42.0), "", "start", legend);
     svg + "</svg>\n"
 }
 

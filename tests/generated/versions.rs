@@ -23,10 +23,8 @@ fn the_version_is_the_same_everywhere() {
         let line = format!("{key}: {VERSION}");
         assert!(chart.lines().any(|l| l == line), "Chart.yaml: write `{line}`");
     }
-    assert!(
-        read("packaging/krew.yaml").lines().any(|line| line == format!("  version: v{VERSION}")),
-        "packaging/krew.yaml"
-    );
+    let line = format!("  version: v{VERSION}");
+    assert!(read("packaging/krew.yaml").lines().any(|it| it == line), "packaging/krew.yaml");
     let mut seen = 0;
     let pages = "README.md docs/quickstart.md docs/installation.md docs/run.md docs/agent.md docs/any-controller.md \
         docs/multi-cluster.md docs/which-way.md docs/languages.md docs/command.md docs/verify.md manifests/install.yaml \
@@ -88,10 +86,8 @@ fn kubernetes(folder: &str) -> String {
 fn the_support_matrix_names_what_is_run() {
     let (oldest, local, newest) = (kubernetes("kube-oldest"), kubernetes("kube"), kubernetes("kube-newest"));
     let chart = read(&format!("{CHART}/Chart.yaml"));
-    assert!(
-        chart.contains(&format!("kubeVersion: \">={oldest}.0-0\"")),
-        "Chart.yaml allows another version than {oldest}"
-    );
+    let allowed = format!("kubeVersion: \">={oldest}.0-0\"");
+    assert!(chart.contains(&allowed), "Chart.yaml allows another version than {oldest}");
     let page = read("docs/installation.md");
     assert!(page.contains(&format!("| Kubernetes | {oldest} and newer |")), "docs/installation.md");
     assert!(page.contains(&format!("end-to-end suites on {local};")), "docs/installation.md: {local}");

@@ -5,7 +5,7 @@
 //! It can also delay the watches of the replica, so that it acts on an earlier state.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -19,6 +19,7 @@ use futures::{
     future::{BoxFuture, pending},
 };
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
@@ -133,10 +134,6 @@ impl Gate {
         let _ended = mishap.wait_for(is_so).await;
     }
 
-    async fn until_going_on(&self) {
-        self.until_mishap(|mishap| *mishap != Mishap::Delayed).await;
-    }
-
     /// Stops all events of the watches of these objects, which are named by their plural.
     ///
     /// The replica's caches become stale.
@@ -158,7 +155,7 @@ impl Gate {
 
     /// Lets this number of writes pass, and then blocks everything in both directions.
     pub(crate) fn arm(&self, writes: usize) {
-        *self.state() = State { left: Some(writes), writes: Vec::new() };
+        *self.0.state.lock() = State { left: Some(writes), writes: Vec::new() };
         if writes == 0 {
             self.0.cut.send_replace(true);
         }
@@ -174,19 +171,15 @@ impl Gate {
 
     /// The writes since it was armed.
     pub(crate) fn writes(&self) -> Vec<String> {
-        self.state().writes.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().writes.clone()
     }
 
     fn is_closed(&self) -> bool {
-        self.state().left == Some(0)
+        self.0.state.lock().left == Some(0)
     }
 
     fn pass(&self, write: Option<String>) -> Passage {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         match (state.left, write) {
             (Some(0), _) => Passage::Closed,
             (Some(left), Some(write)) => {
@@ -257,7 +250,7 @@ where
         Box::pin(async move {
             match mishap {
                 Mishap::Fails(_) => return Ok(fault()),
-                Mishap::Delayed => gate.until_going_on().await,
+                Mishap::Delayed => gate.until_mishap(|mishap| *mishap != Mishap::Delayed).await,
                 _ => {}
             }
             // The request is sent only when this is polled.

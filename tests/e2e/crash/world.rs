@@ -27,7 +27,7 @@ use super::{
 use crate::{
     bench::Bench,
     history::check_never_lost,
-    locks::{Lock, SOON, claim, status},
+    locks::{Lock, SOON, claim, status, with},
     operators,
     pods::{container_security, pod_security},
     poll, quorums,
@@ -58,14 +58,12 @@ pub(crate) struct World {
 /// Runs a test in an environment, and starts the installed operator afterwards, even if the test fails.
 pub(crate) async fn within(bench: &Bench, what: impl AsyncFnOnce(&World) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let test = async {
-        let result = match World::open(bench).await {
-            Ok(world) => {
-                let result = what(&world).await;
-                let removed = world.steady.remove().await;
-                result.and(removed)
-            }
-            Err(error) => Err(error),
+        let result = async {
+            let world = World::open(bench).await?;
+            let result = what(&world).await;
+            result.and(world.steady.remove().await)
         };
+        let result = result.await;
         // The operator of the next tests must not find this quorum.
         result.and(remove_quorum(bench).await)
     };
@@ -75,8 +73,7 @@ pub(crate) async fn within(bench: &Bench, what: impl AsyncFnOnce(&World) -> anyh
 async fn remove_quorum(bench: &Bench) -> anyhow::Result<()> {
     let recorder = bench.record::<RedisQuorum>("q").await?;
     bench.delete::<RedisQuorum>("q").await?;
-    recorder.until_gone(SOON).await?;
-    Ok(())
+    recorder.until_gone(SOON).await.map(drop)
 }
 
 impl World {
@@ -93,8 +90,7 @@ impl World {
         admit(bench, &auth, &servers).await?;
         let survivor = Replica::start("survivor", reach(bench, Gate::open(), str::to_owned)).await?;
         survivor.lead();
-        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), SHORT)).await?;
-        steady.held(SOON).await?;
+        let steady = Lock::take(bench, claim("steady", "steady", Some("q"), SHORT)).await?;
         Ok(Self { bench: bench.clone(), servers, steady, survivor, through, _proxies: proxies })
     }
 
@@ -133,7 +129,7 @@ impl World {
 
     /// The name of the tested key in Redis.
     pub(crate) fn key(&self) -> String {
-        format!("{}/{SUBJECT}", self.bench.namespace)
+        self.bench.key(SUBJECT)
     }
 
     /// Checks that every member has the value of the holder in the statuses.
@@ -159,8 +155,7 @@ impl World {
 
     /// A pod that no kubelet runs.
     pub(crate) async fn pod(&self, name: &str) -> anyhow::Result<()> {
-        pod(&self.bench, name, json!({"app": SUBJECT}), "").await?;
-        Ok(())
+        pod(&self.bench, name, json!({"app": SUBJECT}), "").await.map(drop)
     }
 
     /// Reports the containers of those pods as terminated, like their kubelet.
@@ -202,9 +197,8 @@ fn reach(bench: &Bench, gate: Gate, place: fn(&str) -> String) -> Reach {
 
 /// Writes these servers into the status of quorum `q` as admitted members.
 async fn admit(bench: &Bench, auth: &Auth, servers: &[Server]) -> anyhow::Result<()> {
-    let mut manifest = quorums::manifest(bench, "q", MAX_TTL);
     // This is the maximum for the minimum ttl, because this machine also runs a whole cluster.
-    manifest["spec"]["nodeTimeout"] = json!("100ms");
+    let manifest = with(quorums::manifest(bench, "q", MAX_TTL), json!({"nodeTimeout": "100ms"}));
     let mut quorum: RedisQuorum = bench.create(manifest).await?;
     let uid = quorum.metadata.uid.clone();
     let owner = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "name": "q", "uid": uid,
@@ -227,12 +221,11 @@ async fn admit(bench: &Bench, auth: &Auth, servers: &[Server]) -> anyhow::Result
 }
 
 async fn pod(bench: &Bench, name: &str, labels: Value, ip: &str) -> anyhow::Result<Pod> {
-    let container =
-        json!({"name": "app", "image": bench.cluster.member_image, "securityContext": container_security()});
-    let mut pod: Pod = bench
-        .create(json!({"metadata": {"name": name, "labels": labels}, "spec": {"schedulerName": "nobody",
-            "automountServiceAccountToken": false, "securityContext": pod_security(), "containers": [container]}}))
-        .await?;
+    let image = &bench.cluster.member_image;
+    let container = json!({"name": "app", "image": image, "securityContext": container_security()});
+    let spec = json!({"schedulerName": "nobody", "automountServiceAccountToken": false,
+        "securityContext": pod_security(), "containers": [container]});
+    let mut pod: Pod = bench.create(json!({"metadata": {"name": name, "labels": labels}, "spec": spec})).await?;
     let started = "2026-01-01T00:00:00Z";
     let mut running = json!({"phase": "Running",
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": started}],

@@ -136,8 +136,7 @@ pub(crate) async fn a_policy_that_refuses_metadata_delays_no_renewal(bench: Benc
         message: "annotations are final",
     };
     let test = async {
-        let lock = Lock::create(&bench, claim("held", "held", None, TTL)).await?;
-        lock.held(SOON).await?;
+        let lock = Lock::take(&bench, claim("held", "held", None, TTL)).await?;
         bench.kubectl(&["annotate", "dlock", "held", &format!("{release}=1")]).await?;
         event_names(&bench, "held", &["MetadataRefused", policy.message]).await?;
         lock_names(&bench, "held", "Held", &[policy.message]).await?;

@@ -47,30 +47,22 @@ pub(crate) async fn an_election_without_a_leader_alerts(bench: Bench) -> anyhow:
     prometheus.until_clears("RedlockElectionWithoutLeader", None).await
 }
 
-/// Freezes the Redis processes of these members, or continues them.
-async fn freeze(bench: &Bench, members: &[usize], frozen: bool) -> anyhow::Result<()> {
-    for member in members {
-        let (faults, pod) = (&bench.cluster.faults, format!("q-{member}-0"));
-        match frozen {
-            true => faults.pause_container(&bench.namespace, &pod, "redis").await?,
-            false => faults.resume_container(&bench.namespace, &pod, "redis").await?,
-        }
-    }
-    Ok(())
-}
-
 pub(crate) async fn a_lost_lock_and_a_quorum_that_cannot_grant_alert(bench: Bench) -> anyhow::Result<()> {
     let prometheus = Prometheus::start(&bench).await?;
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = Lock::create(&bench, claim("app", "job", Some("q"), TTL)).await?;
-    lock.held(SOON).await?;
+    let lock = Lock::take(&bench, claim("app", "job", Some("q"), TTL)).await?;
     prometheus.is_silent("RedlockLockLost").await?;
     prometheus.until_clears("RedlockQuorumCannotGrant", Some(&bench.namespace)).await?;
-    freeze(&bench, &[0, 1], true).await?;
+    let mut frozen = Vec::new();
+    for member in ["q-0-0", "q-1-0"] {
+        frozen.push(bench.cluster.faults.freeze(&bench.namespace, member, "redis").await?);
+    }
     let fired = prometheus.until_fires("RedlockQuorumCannotGrant", Some(&bench.namespace)).await;
     let is_lost = |version: &Version<DistributedLock>| !is_held(&version.object);
     let lost = lock.recorder.until(TTL + SOON, "the validity has run out", is_lost).await;
-    freeze(&bench, &[0, 1], false).await?;
+    for member in frozen {
+        bench.cluster.faults.end(member).await?;
+    }
     fired?;
     lost?;
     // The operator reports the loss when a majority has confirmed the end of the hold.
@@ -118,8 +110,7 @@ pub(crate) async fn a_certificate_that_expires_soon_alerts(bench: Bench) -> anyh
 pub(crate) async fn a_claim_that_waits_long_alerts(bench: Bench) -> anyhow::Result<()> {
     const ALERT: &str = "RedlockLockWaitsLong";
     let prometheus = Prometheus::start(&bench).await?;
-    let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
-    first.held(SOON).await?;
+    let first = Lock::take(&bench, claim("first", "job", None, TTL)).await?;
     next_second(&bench).await;
     prometheus.is_silent(ALERT).await?;
     let second = Lock::create(&bench, claim("second", "job", None, TTL)).await?;
@@ -154,8 +145,7 @@ pub(crate) async fn each_query_of_the_dashboard_returns_data(bench: Bench) -> an
     let prometheus = Prometheus::start(&bench).await?;
     let _starting = Quorum::create_with(&bench, "q", Duration::from_secs(60), json!({})).await?;
     for name in ["first", "second"] {
-        let lock = Lock::create(&bench, claim(name, "job", None, TTL)).await?;
-        lock.held(SOON).await?;
+        let lock = Lock::take(&bench, claim(name, "job", None, TTL)).await?;
         lock.remove().await?;
     }
     let _holder = Lock::create(&bench, claim("holder", "job", None, TTL)).await?;

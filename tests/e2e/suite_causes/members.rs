@@ -114,9 +114,9 @@ pub(crate) async fn a_quorum_without_a_majority_is_named(bench: Bench) -> anyhow
 pub(crate) async fn a_member_that_does_not_answer_is_named(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let faults = &bench.cluster.faults;
-    faults.pause_container(&bench.namespace, "q-1-0", "redis").await?;
+    let frozen = faults.freeze(&bench.namespace, "q-1-0", "redis").await?;
     let named = quorum_names(&bench, &quorum.name, "", &["q-1", "connecting took too long"]).await;
-    faults.resume_container(&bench.namespace, "q-1-0", "redis").await?;
+    faults.end(frozen).await?;
     named
 }
 

@@ -11,11 +11,24 @@ use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim},
     record::Version,
-    suite_lock::support::{HTTPD, IDLE, POD_LIMIT, create, election, leader, liveness, pod_claim, run, with, worker},
+    suite_lock::support::{
+        HTTPD, IDLE, POD_LIMIT, container, create, election, leader, liveness, pod_claim, run, with, with_container,
+        worker,
+    },
 };
 
 const TTL: Duration = Duration::from_secs(3);
 const MISSING_IMAGE: &str = "registry.invalid/missing:1";
+
+/// A candidate whose container has these additional fields.
+fn candidate(bench: &Bench, script: &str, container: Value) -> Value {
+    with_container(worker(bench, "app-0", "app", script), container)
+}
+
+/// A readiness probe that always fails.
+fn never_ready() -> Value {
+    json!({"readinessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1}})
+}
 
 /// Creates an election whose only candidate is this pod, and checks that each surface names the cause.
 async fn elects_nobody(bench: &Bench, pod: Value, cause: &[&str]) -> anyhow::Result<()> {
@@ -33,59 +46,46 @@ async fn elects_nobody(bench: &Bench, pod: Value, cause: &[&str]) -> anyhow::Res
 }
 
 pub(crate) async fn a_candidate_whose_image_is_missing_is_named(bench: Bench) -> anyhow::Result<()> {
-    let mut pod = worker(&bench, "app-0", "app", IDLE);
-    pod["spec"]["containers"][0]["image"] = json!(MISSING_IMAGE);
+    let pod = candidate(&bench, IDLE, json!({"image": MISSING_IMAGE}));
     elects_nobody(&bench, pod, &["app-0", "ErrImagePull"]).await
 }
 
 pub(crate) async fn a_candidate_that_no_node_takes_is_named(bench: Bench) -> anyhow::Result<()> {
-    let mut pod = worker(&bench, "app-0", "app", IDLE);
-    pod["spec"]["nodeSelector"] = json!({"disk": "golden"});
+    let pod = with(worker(&bench, "app-0", "app", IDLE), json!({"nodeSelector": {"disk": "golden"}}));
     elects_nobody(&bench, pod, &["app-0", "Unschedulable"]).await
 }
 
 pub(crate) async fn a_candidate_that_crashes_is_named_with_its_exit_code(bench: Bench) -> anyhow::Result<()> {
-    let mut pod = worker(&bench, "app-0", "app", "exit 7");
-    pod["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
-    create(&bench, pod).await?;
+    create(&bench, candidate(&bench, "exit 7", never_ready())).await?;
     let _lock = Lock::create(&bench, election("app", "app", TTL)).await?;
     lock_names(&bench, "app", "NoCandidate", &["app-0", "exit code 7", "CrashLoopBackOff"]).await
 }
 
 pub(crate) async fn a_candidate_that_lacks_a_config_map_is_named(bench: Bench) -> anyhow::Result<()> {
-    let mut pod = worker(&bench, "app-0", "app", IDLE);
-    pod["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "absent"}}]);
+    let pod = candidate(&bench, IDLE, json!({"envFrom": [{"configMapRef": {"name": "absent"}}]}));
     elects_nobody(&bench, pod, &["app-0", "CreateContainerConfigError"]).await
 }
 
 pub(crate) async fn a_candidate_that_is_not_ready_is_named(bench: Bench) -> anyhow::Result<()> {
-    let mut pod = worker(&bench, "app-0", "app", IDLE);
-    pod["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
-    elects_nobody(&bench, pod, &["app-0 is not ready"]).await
+    elects_nobody(&bench, candidate(&bench, IDLE, never_ready()), &["app-0 is not ready"]).await
 }
 
 pub(crate) async fn a_candidate_with_two_containers_is_asked_for_one(bench: Bench) -> anyhow::Result<()> {
     let mut pod = worker(&bench, "app-0", "app", IDLE);
-    let mut second = pod["spec"]["containers"][0].clone();
-    second["name"] = json!("mesh");
-    pod["spec"]["containers"] = json!([pod["spec"]["containers"][0], second]);
+    pod["spec"]["containers"] = json!([container(&bench, "app", IDLE), container(&bench, "mesh", IDLE)]);
     elects_nobody(&bench, pod, &["app-0", "app, mesh", "spec.election.container"]).await
 }
 
 pub(crate) async fn a_claim_whose_init_container_runs_is_pointed_to_it(bench: Bench) -> anyhow::Result<()> {
-    let mut pod = worker(&bench, "app-0", "app", IDLE);
-    let mut init = pod["spec"]["containers"][0].clone();
-    init["name"] = json!("wait");
-    pod["spec"]["initContainers"] = json!([init]);
-    create(&bench, pod).await?;
+    let init = json!({"initContainers": [container(&bench, "wait", IDLE)]});
+    create(&bench, with(worker(&bench, "app-0", "app", IDLE), init)).await?;
     let _lock = Lock::create(&bench, pod_claim("app", "app", "app-0", TTL)).await?;
     lock_names(&bench, "app", "NoCandidate", &["app-0", "init container", "spec.claim.container"]).await
 }
 
 pub(crate) async fn a_holder_that_fails_its_liveness_check_is_named(bench: Bench) -> anyhow::Result<()> {
-    let mut pod = worker(&bench, "app-0", "app", HTTPD);
-    pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
-    run(&bench, pod).await?;
+    let probe = json!({"readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}});
+    run(&bench, candidate(&bench, HTTPD, probe)).await?;
     let lock = Lock::create(&bench, with(election("app", "app", TTL), liveness())).await?;
     let held = lock.held(POD_LIMIT).await?;
     anyhow::ensure!(leader(&held.object).as_deref() == Some("app-0"), "{:?}", held.object.status);
@@ -105,10 +105,8 @@ pub(crate) async fn a_min_hold_that_keeps_the_lock_is_named(bench: Bench) -> any
 }
 
 pub(crate) async fn a_lock_delay_is_named_with_its_end(bench: Bench) -> anyhow::Result<()> {
-    let mut first = claim("first", "job", None, TTL);
-    first["spec"]["claim"]["heartbeat"] = json!("1s");
-    let first = Lock::create(&bench, with(first, json!({"lockDelay": "20s"}))).await?;
-    first.held(SOON).await?;
+    let beats = json!({"claim": {"identity": "first", "heartbeat": "1s"}, "lockDelay": "20s"});
+    let _first = Lock::take(&bench, with(claim("first", "job", None, TTL), beats)).await?;
     let second = with(claim("second", "job", None, TTL), json!({"lockDelay": "20s"}));
     let _second = Lock::create(&bench, second).await?;
     lock_names(&bench, "second", "LockDelay", &["\"first\"", "lockDelay"]).await

@@ -49,10 +49,8 @@ impl Policy<'_> {
             "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         });
-        bench
-            .cluster
-            .apply(&json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string())
-            .await?;
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]});
+        bench.cluster.apply(&list.to_string()).await?;
         let probe = [probe, &["--dry-run=server"]].concat();
         let refuses = async || {
             let output = bench.kubectl_output(&probe, input).await?;

@@ -62,8 +62,7 @@ impl Prometheus {
         let targets: Vec<_> = operators::pods(cluster).await?.into_iter().filter_map(target).collect();
         // The rename is atomic, because Prometheus can read the file at any time.
         std::fs::write(self.file("targets.new"), Value::from(targets).to_string())?;
-        std::fs::rename(self.file("targets.new"), self.file("targets.json"))?;
-        Ok(())
+        Ok(std::fs::rename(self.file("targets.new"), self.file("targets.json"))?)
     }
 
     /// Gets a path of its HTTP API.

@@ -1,9 +1,8 @@
 //! Texts that a user reads about a lock or a quorum, and the check that each names a cause.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::{bench::Bench, poll, suite_cli::support};
 
@@ -29,11 +28,11 @@ async fn names(bench: &Bench, command: &[&str], cause: &[&str]) -> anyhow::Resul
         // The output wraps lines, so the search joins them.
         let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let is_named = cause.iter().all(|part| joined.contains(*part)) && !joined.contains("All is well");
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        *last.lock() = text;
         Ok(is_named.then_some(()))
     };
     let named = poll::until(NAMED, &format!("{command:?} names {cause:?}"), attempt).await;
-    named.map_err(|error| error.context(last.into_inner().unwrap_or_default()))
+    named.map_err(|error| error.context(last.into_inner()))
 }
 
 /// Checks a lock's reason in `kubectl get`, and its cause in `kubectl describe` and `redlock explain`.

@@ -77,10 +77,8 @@ impl<'a> Webhook<'a> {
     pub(super) async fn next_request(&self) -> anyhow::Result<()> {
         let mut requests = self.requests.clone();
         requests.mark_unchanged();
-        timeout(LOADED, requests.changed())
-            .await
-            .context("the API server did not call the webhook")?
-            .map_err(Into::into)
+        let request = timeout(LOADED, requests.changed()).await;
+        Ok(request.context("the API server did not call the webhook")??)
     }
 
     /// Removes the webhook from the API server.

@@ -1,12 +1,9 @@
 //! The processes of [`super::outside`]: one on the network of each node.
 
-use std::{
-    collections::BTreeMap,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, process::Stdio, sync::Arc};
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     process::ChildStdin,
@@ -67,19 +64,19 @@ impl Clients {
                     // The last line of a killed process can be incomplete.
                     let Ok(line) = serde_json::from_str(&line) else { continue };
                     if let Line::Started { pid } = line {
-                        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(node, pid);
+                        self.running.lock().insert(node, pid);
                     }
                     self.history.record(line);
                 }
             }
         }
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+        self.running.lock().remove(&node);
         Ok(())
     }
 
     /// The PID of the client on a node.
     pub(crate) fn pid(&self, node: usize) -> Option<u32> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied()
+        self.running.lock().get(&node).copied()
     }
 }
 

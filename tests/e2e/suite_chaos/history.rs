@@ -1,10 +1,8 @@
 //! The beliefs of all holders, as they arrive.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use redlock_operator::time::{Clock as _, SystemClock};
 
 use super::outside::Line;
@@ -29,17 +27,13 @@ pub(crate) fn now() -> Millis {
 }
 
 impl History {
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn held(&self, id: Id, hold: Hold) {
-        self.log().holds.insert(id, hold);
+        self.0.lock().holds.insert(id, hold);
     }
 
     /// Changes the record of a hold.
     pub(crate) fn change(&self, id: &Id, change: impl FnOnce(&mut Hold)) {
-        if let Some(hold) = self.log().holds.get_mut(id) {
+        if let Some(hold) = self.0.lock().holds.get_mut(id) {
             change(hold);
         }
     }
@@ -54,14 +48,14 @@ impl History {
 
     /// Ends the beliefs of a killed holder.
     pub(crate) fn died(&self, who: &str, at: Millis) {
-        let mut log = self.log();
+        let mut log = self.0.lock();
         for hold in log.holds.values_mut().filter(|hold| hold.who == who && hold.end() > at) {
             hold.released = Some(at);
         }
     }
 
     pub(crate) fn fault(&self, fault: Fault) {
-        self.log().faults.push(fault);
+        self.0.lock().faults.push(fault);
     }
 
     /// Records a line of an outside client.
@@ -77,10 +71,10 @@ impl History {
     }
 
     pub(crate) fn holds(&self) -> Vec<Hold> {
-        self.log().holds.values().cloned().collect()
+        self.0.lock().holds.values().cloned().collect()
     }
 
     pub(crate) fn faults(&self) -> Vec<Fault> {
-        self.log().faults.clone()
+        self.0.lock().faults.clone()
     }
 }

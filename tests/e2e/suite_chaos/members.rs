@@ -28,10 +28,8 @@ use crate::{
 /// One URL for each voter, in their order.
 pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
     let pods = bench.api::<Pod>().list(&ListParams::default().labels(MEMBER_LABEL)).await?;
-    let addresses: BTreeMap<_, _> = pods
-        .into_iter()
-        .filter_map(|pod| Some((pod.labels().get(MEMBER_LABEL)?.clone(), pod.status?.pod_ip?)))
-        .collect();
+    let of_member = |pod: Pod| Some((pod.labels().get(MEMBER_LABEL)?.clone(), pod.status?.pod_ip?));
+    let addresses: BTreeMap<_, _> = pods.into_iter().filter_map(of_member).collect();
     client_urls(bench)
         .await?
         .iter()

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
 use redlock_operator::api::{MemberState, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use tokio::time::sleep;
 
@@ -195,11 +195,8 @@ impl Nemesis {
     async fn freeze(&mut self, indexes: &[usize]) -> anyhow::Result<Done> {
         let mut injected = Vec::new();
         for index in indexes {
-            let (namespace, pod) = (&self.bench.namespace, &self.target.pods[*index]);
-            let (pause, resume) =
-                (["pause-container", namespace, pod, "redis"], ["resume-container", namespace, pod, "redis"]);
-            let frozen = self.bench.cluster.faults.inject(&pause, &resume).await;
-            match frozen {
+            let pod = &self.target.pods[*index];
+            match self.bench.cluster.faults.freeze(&self.bench.namespace, pod, "redis").await {
                 Ok(one) => injected.push(one),
                 Err(error) if injected.is_empty() => return Err(error),
                 Err(_) => {}
@@ -238,15 +235,14 @@ impl Nemesis {
     }
 
     /// Node and address of a pod.
-    async fn place(&self, namespace: &str, pod: &str) -> anyhow::Result<(String, String)> {
-        let api: Api<Pod> = Api::namespaced(self.bench.cluster.client.clone(), namespace);
-        let (node, address) = pods::place(&api.get(pod).await?).context("no node or no address")?;
+    async fn place(&self, pod: &str) -> anyhow::Result<(String, String)> {
+        let pod: Pod = self.bench.api().get(pod).await?;
+        let (node, address) = pods::place(&pod).context("no node or no address")?;
         Ok((node.trim_start_matches("node").to_owned(), address))
     }
 
     async fn cut(&mut self, index: usize, rules: &[&str]) -> anyhow::Result<Done> {
-        let (namespace, pod) = (self.bench.namespace.clone(), self.target.pods[index].clone());
-        let (node, address) = self.place(&namespace, &pod).await?;
+        let (node, address) = self.place(&self.target.pods[index]).await?;
         let rules: Vec<_> = rules.iter().map(|rule| rule.replace("{}", &address)).collect();
         let cut = self.bench.cluster.faults.drop_on(&node, &rules).await?;
         self.lasts(500, 5_000).await;
@@ -258,7 +254,7 @@ impl Nemesis {
         let number = 1 + self.rng.below(NODES);
         let mut fault = Fault::default();
         for (index, pod) in self.target.pods.clone().iter().enumerate() {
-            if self.place(&self.bench.namespace, pod).await.is_ok_and(|(node, _)| node == number.to_string()) {
+            if self.place(pod).await.is_ok_and(|(node, _)| node == number.to_string()) {
                 fault.members.extend(self.members(&[index]));
             }
         }

@@ -7,7 +7,11 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::nemesis::Target;
-use crate::{bench::Bench, pods::is_ready, suite_lock::support::worker};
+use crate::{
+    bench::Bench,
+    pods::is_ready,
+    suite_lock::support::{with_container, worker},
+};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Restarts Redis immediately, like systemd or a container runtime.
@@ -17,10 +21,8 @@ const SUPERVISOR: &str = "trap 'exit 0' TERM; while :; do redis-server --save ''
 pub(crate) async fn start(bench: &Bench) -> anyhow::Result<(Target, Vec<String>)> {
     let target = Target { pods: (0..3).map(|number| format!("plain-{number}")).collect(), supervised: true };
     for name in &target.pods {
-        let mut pod = worker(bench, name, "plain", SUPERVISOR);
-        pod["spec"]["containers"][0]["name"] = json!("redis");
-        pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 6379}, "periodSeconds": 1});
-        bench.create::<Pod>(pod).await?;
+        let redis = json!({"name": "redis", "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 1}});
+        bench.create::<Pod>(with_container(worker(bench, name, "plain", SUPERVISOR), redis)).await?;
     }
     let mut urls = Vec::new();
     for name in &target.pods {

@@ -60,14 +60,10 @@ impl Report {
             self.faults.iter().for_each(|fault| println!("  {} .. {} {}", fault.from, fault.until, fault.kind));
         }
         ensure!(wrong.is_empty(), "seed {}:\n{}", self.seed, wrong.join("\n"));
-        let grants = self.grants(true) + self.grants(false);
-        ensure!(
-            grants as f64 >= GRANTS * self.length.as_secs_f64(),
-            "{grants} grants in {:?} are too few",
-            self.length
-        );
+        let (length, grants) = (self.length, self.grants(true) + self.grants(false));
+        ensure!(grants as f64 >= GRANTS * length.as_secs_f64(), "{grants} grants in {length:?} are too few");
         let faults = self.faults.len();
-        ensure!(faults as u64 >= self.length.as_secs() / FAULT_EVERY, "only {faults} faults in {:?}", self.length);
+        ensure!(faults as u64 >= length.as_secs() / FAULT_EVERY, "only {faults} faults in {length:?}");
         ensure!(self.kinds.len() >= KINDS.min(faults / 2), "only {} kinds among {faults} faults", self.kinds.len());
         Ok(())
     }
@@ -76,6 +72,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Verdict { overlaps, excepted, reversals, unexplained, lapsed, taken } = &self.verdict;
+        let [overlaps, excepted, reversals, unexplained] = [overlaps, excepted, reversals, unexplained].map(Vec::len);
         writeln!(f, "seed {}, {} s", self.seed, self.length.as_secs())?;
         writeln!(f, "grants: {} from the operator, {} of clients outside", self.grants(true), self.grants(false))?;
         for library in library_clients::contending() {
@@ -85,18 +82,8 @@ impl fmt::Display for Report {
         writeln!(f, "faults: {} of {} kinds", self.faults.len(), self.kinds.len())?;
         self.kinds.iter().try_for_each(|(kind, count)| writeln!(f, "  {count:>4} × {kind}"))?;
         writeln!(f, "losses: {taken} locks lost, {lapsed} validities not published in time")?;
-        let excepted = excepted.len();
-        writeln!(
-            f,
-            "not guaranteed: {excepted} overlaps, of clients outside right after a clock was stepped (docs/safety.md)"
-        )?;
-        write!(
-            f,
-            "violations: {} overlaps, {} token reversals, {} unexplained losses",
-            overlaps.len(),
-            reversals.len(),
-            unexplained.len()
-        )
+        writeln!(f, "not guaranteed: {excepted} overlaps of clients outside after a step of a clock (docs/safety.md)")?;
+        write!(f, "violations: {overlaps} overlaps, {reversals} token reversals, {unexplained} unexplained losses")
     }
 }
 

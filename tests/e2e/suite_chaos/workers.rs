@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use kube::api::{DeleteParams, PostParams};
+use parking_lot::Mutex;
 use redlock_operator::{
     api::DistributedLock,
     time::{Boottime, Clock as _, SystemClock},
@@ -52,7 +53,7 @@ impl Stage {
         Arc::new(Self {
             bench: bench.clone(),
             history,
-            watched: Watched::start(bench.api()),
+            watched: Watched::start(bench),
             stores: [Mutex::new(Store::new(true)), Mutex::new(Store::new(false))],
             stop: AtomicBool::new(false),
             elements: AtomicUsize::new(0),
@@ -72,7 +73,7 @@ impl Stage {
     /// Reads, waits, and appends one element.
     async fn change(&self, key: &str, token: i64, wait: Duration) {
         let element = self.elements.fetch_add(1, Ordering::SeqCst) as u64;
-        let store = |index: usize| self.stores[index].lock().unwrap_or_else(PoisonError::into_inner);
+        let store = |index: usize| self.stores[index].lock();
         let read: [Option<BTreeSet<u64>>; 2] = [0, 1].map(|index| store(index).read(key, token));
         sleep(wait).await;
         for (index, elements) in read.into_iter().enumerate() {

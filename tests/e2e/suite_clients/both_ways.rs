@@ -41,15 +41,11 @@ async fn all_libraries(bench: &Bench, fields: Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn redis_key(bench: &Bench, key: &str) -> String {
-    format!("{}/{key}", bench.namespace)
-}
-
 /// The operator reports a client's hold, and waits until the client releases it.
 async fn outside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -> anyhow::Result<()> {
     let Library { name, extends } = client.library;
     let (object, name) = (format!("after-{name}"), format!("outside-{name}"));
-    let key = redis_key(bench, &name);
+    let key = bench.key(&name);
     let held = client.acquire_within(SOON, &key, MAX_TTL).await?;
     // The client has the key on all members, except for one that was too slow for the library.
     let present = format!("for m in 0 1 2; do redis $m EXISTS {key}; done");
@@ -77,7 +73,7 @@ async fn outside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -
 /// Checks that the client cannot take a key that a claim holds, and does not change the key.
 async fn inside_first(bench: &Bench, redis: &Client, client: &mut LockClient) -> anyhow::Result<()> {
     let name = format!("inside-{}", client.library.name);
-    let key = redis_key(bench, &name);
+    let key = bench.key(&name);
     let lock = Lock::create(bench, claim(&name, &name, Some("q"), TTL)).await?;
     lock.held(SOON).await?;
     let before = lock.fully_voted(SOON).await?;

@@ -1,11 +1,9 @@
 //! All libraries and two claims contend for one key, while members restart one after the other.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
+use parking_lot::Mutex;
 use redlock_operator::api::{MemberState, MemberStatus};
 use tokio::{
     task::JoinSet,
@@ -33,25 +31,13 @@ const LIMIT: Duration = Duration::from_secs(200);
 const LEAST_RESTARTS: usize = 3;
 
 /// All holds so far.
-#[derive(Clone, Default)]
-struct History(Arc<Mutex<Vec<Span>>>);
+type History = Arc<Mutex<Vec<Span>>>;
 
-impl History {
-    fn add(&self, span: Span) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(span);
-    }
-
-    fn spans(&self) -> Vec<Span> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether each client has held often enough.
-    fn is_full(&self) -> bool {
-        let spans = self.spans();
-        let mut names: Vec<_> = spans.iter().map(|span| &span.who).collect();
-        names.sort();
-        names.chunk_by(|a, b| a == b).filter(|holds| holds.len() >= HOLDS).count() == LIBRARIES.len() + CLAIMANTS
-    }
+/// Whether each client has held often enough.
+fn is_full(book: &History) -> bool {
+    let mut names: Vec<_> = book.lock().iter().map(|span| span.who.clone()).collect();
+    names.sort();
+    names.chunk_by(|a, b| a == b).filter(|holds| holds.len() >= HOLDS).count() == LIBRARIES.len() + CLAIMANTS
 }
 
 pub(crate) async fn libraries_on_a_key_exclude_each_other_while_members_restart(bench: Bench) -> anyhow::Result<()> {
@@ -68,7 +54,7 @@ pub(crate) async fn libraries_on_a_key_exclude_each_other_while_members_restart(
 /// Returns the number of kills.
 async fn restart(bench: &Bench, quorum: &Quorum, book: &History) -> anyhow::Result<usize> {
     let mut restarts = 0;
-    while !book.is_full() {
+    while !is_full(book) {
         let (mark, member) = (quorum.recorder.mark(), restarts % 3);
         bench.cluster.faults.kill_container(&bench.namespace, &format!("q-{member}-0"), "redis").await?;
         let is_fenced = |m: &MemberStatus| m.state == MemberState::Fenced;
@@ -99,7 +85,7 @@ async fn all_contend(bench: &Bench, quorum: &Quorum, book: &History) -> anyhow::
         Ok::<_, anyhow::Error>(())
     });
     let all = all.await;
-    let spans = book.spans();
+    let spans = book.lock().clone();
     check_exclusion(&spans)?;
     all.with_context(|| format!("not everybody has held {HOLDS} times within {LIMIT:?}: {spans:?}"))??;
     println!("{} holds of one key by {} libraries and {CLAIMANTS} claimants", spans.len(), LIBRARIES.len());
@@ -114,7 +100,7 @@ fn millis(from: u64, to: u64) -> Duration {
 async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow::Result<()> {
     let key = format!("{}/{KEY}", bench.namespace);
     let mut holds = 0_usize;
-    while !book.is_full() {
+    while !is_full(&book) {
         // With a member down some libraries report the failure instead of the lock.
         let Ok(Some(held)) = client.acquire(&key, TTL).await else {
             sleep(millis(20, 120)).await;
@@ -132,12 +118,12 @@ async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow:
         let who = client.library.name.to_owned();
         // One in three holders ends without a release: its hold expires.
         if holds.is_multiple_of(3) {
-            book.add(Span { who, from: held.from, until });
+            book.lock().push(Span { who, from: held.from, until, token: None });
             let left = u64::try_from(until - bench.wall().0).unwrap_or_default();
             sleep(Duration::from_millis(left)).await;
         } else {
             let now = bench.wall().0;
-            book.add(Span { who, from: held.from, until: until.min(now) });
+            book.lock().push(Span { who, from: held.from, until: until.min(now), token: None });
             // On a busy machine the lock can have expired, which some libraries treat as an error.
             let _released = client.release().await;
         }
@@ -149,7 +135,7 @@ async fn contend(bench: Bench, mut client: LockClient, book: History) -> anyhow:
 /// Claims are created and deleted, with the same work in between.
 async fn claimant(bench: Bench, number: usize, book: History) -> anyhow::Result<()> {
     let mut round = 0;
-    while !book.is_full() {
+    while !is_full(&book) {
         let lock = Lock::create(&bench, claim(&format!("claim-{number}-{round}"), KEY, Some("q"), TTL)).await?;
         let held = status(&lock.held(LIMIT).await?.object);
         sleep(millis(20, 400)).await;
@@ -159,7 +145,7 @@ async fn claimant(bench: Bench, number: usize, book: History) -> anyhow::Result<
         ensure!(valid > acquired, "a validity that ends before it begins: {valid}");
         // These times are from the clock of the API server, which runs on this machine.
         let (from, until) = (acquired.as_millis(), valid.as_millis().min(now));
-        book.add(Span { who: format!("claim {number}"), from, until });
+        book.lock().push(Span { who: format!("claim {number}"), from, until, token: None });
         lock.remove().await?;
         sleep(millis(100, 600)).await;
         round += 1;

@@ -31,7 +31,7 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
     let mut clients = Vec::new();
     for library in LIBRARIES {
         let mut client = LockClient::start(&quorum, library).await?;
-        client.acquire_within(SOON, &key(&bench, library.name), TTL).await?;
+        client.acquire_within(SOON, &bench.key(library.name), TTL).await?;
         client.release().await?;
         clients.push(client);
     }
@@ -43,7 +43,7 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
 
     for client in &mut clients {
         let name = client.library.name;
-        let mine = key(&bench, name);
+        let mine = bench.key(name);
         let held = client.acquire_within(SOON, &mine, TTL).await?;
         if client.library.extends {
             // A library can subtract from the validity the durations of the extension and of the query of the remaining
@@ -57,13 +57,13 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
         client.release().await?;
         let left = redis.shell(&format!("for m in 0 2; do redis $m EXISTS {mine}; done")).await?;
         ensure!(left == "0\n0", "{name} has left its key behind: {left:?}");
-        let taken = client.acquire(&key(&bench, "claimed"), TTL).await?;
+        let taken = client.acquire(&bench.key("claimed"), TTL).await?;
         ensure!(taken.is_none(), "{name} took what a claim holds: {taken:?}");
     }
     // docs/clients.md describes that plain redlock-py fails although two members voted.
     let careless = &mut clients[0];
     ensure!(careless.library == REDLOCK_PY, "not redlock-py: {:?}", careless.library);
-    let answer = careless.ask(&format!("plain {} 1000", key(&bench, "careless"))).await?;
+    let answer = careless.ask(&format!("plain {} 1000", bench.key("careless"))).await?;
     ensure!(answer.contains("MultipleRedlockException"), "plain redlock-py now tolerates a fenced member: {answer}");
     ensure!(is_held(&claimed.recorder.last()?.object), "the claim has lost its lock");
     let still_fenced = quorum.recorder.last()?.object.status.unwrap_or_default();
@@ -74,7 +74,7 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
     quorum.member_until(fenced, VICTIM, MAX_TTL + RESTART_LIMIT, "is admitted", is_admitted).await?;
     for client in &mut clients {
         let name = client.library.name;
-        let mine = key(&bench, name);
+        let mine = bench.key(name);
         let found = async {
             loop {
                 client.acquire_within(SOON, &mine, TTL).await?;
@@ -88,8 +88,4 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
         tokio::time::timeout(SOON, found).await.with_context(|| format!("{name} asks the member no more"))??;
     }
     Ok(())
-}
-
-fn key(bench: &Bench, name: &str) -> String {
-    format!("{}/{name}", bench.namespace)
 }

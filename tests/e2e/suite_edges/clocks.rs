@@ -16,13 +16,12 @@ use crate::{
     quorums::{self, Quorum},
     record::Recorder,
     shifted::led_by_shifted,
+    suite_lock::support::LOST_NODE_LIMIT,
 };
 
 const HOUR: i64 = 3_600_000;
 const MAX_TTL: Duration = Duration::from_secs(12);
 const TTL: Duration = Duration::from_secs(10);
-/// The limit until the node controller (50 s) and then the operator (15 s) treat a node as lost.
-const NODE_LIMIT: Duration = Duration::from_secs(120);
 
 fn on_q(name: &str, key: &str, more: Value) -> Value {
     with(claim(name, key, Some("q"), TTL), more)
@@ -42,12 +41,9 @@ pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench
     let held = elected.held(SOON).await?;
     ensure!(leader(&held.object).as_deref() == Some("app-0"), "{:?}", held.object.status);
     let limited = json!({"maxHold": "30m"});
-    let held = Lock::create(&bench, on_q("held", "job", limited)).await?;
-    held.held(SOON).await?;
-    let quiet = Lock::create(&bench, on_q("quiet", "quiet", json!({"validity": "Transitions"}))).await?;
-    quiet.held(SOON).await?;
-    let waiting = Lock::create(&bench, on_q("waiting", "job", json!({"waitTimeout": "30m"}))).await?;
-    waiting.reason("Queued", SOON).await?;
+    let held = Lock::take(&bench, on_q("held", "job", limited)).await?;
+    let quiet = Lock::take(&bench, on_q("quiet", "quiet", json!({"validity": "Transitions"}))).await?;
+    let waiting = Lock::queue(&bench, on_q("waiting", "job", json!({"waitTimeout": "30m"}))).await?;
 
     led_by_shifted(&bench, &kept, HOUR, async |_replica| {
         let mark = elected.recorder.mark();
@@ -55,13 +51,12 @@ pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench
         for lock in [&held, &elected] {
             renewed_from_now(lock).await?;
         }
-        let next = led_by(&elected, mark, "app-1", NODE_LIMIT + TTL + SOON).await?;
+        let next = led_by(&elected, mark, "app-1", LOST_NODE_LIMIT + TTL + SOON).await?;
         check_followed(&[&elected], &next, SLACK)?;
         // This leader also grants, renews, and passes on a lock.
         let fresh = Lock::create(&bench, on_q("fresh", "fresh", json!({"ttlAfterFinished": "30m"}))).await?;
         let late = fresh.held(SOON).await?;
-        let queued = Lock::create(&bench, on_q("queued", "fresh", json!({}))).await?;
-        queued.reason("Queued", SOON).await?;
+        let queued = Lock::queue(&bench, on_q("queued", "fresh", json!({}))).await?;
         bench.break_lock("fresh", "break", "the test").await?;
         let after = queued.held(TTL + SOON).await?;
         check_followed(&[&fresh, &queued], &after, SLACK)?;
@@ -93,10 +88,8 @@ pub(crate) async fn a_clock_that_jumps_during_an_ending_admits_no_holder_early(b
         // The clock jumps ahead, back to the correct time, and behind it.
         for (round, offset) in [HOUR, 0, -HOUR].into_iter().enumerate() {
             let key = format!("job-{round}");
-            let first = Lock::create(&bench, on_q(&format!("first-{round}"), &key, json!({}))).await?;
-            first.held(SOON).await?;
-            let next = Lock::create(&bench, on_q(&format!("next-{round}"), &key, json!({}))).await?;
-            next.reason("Queued", SOON).await?;
+            let first = Lock::take(&bench, on_q(&format!("first-{round}"), &key, json!({}))).await?;
+            let next = Lock::queue(&bench, on_q(&format!("next-{round}"), &key, json!({}))).await?;
             suspend(&first, true).await?;
             first.reason("Ending", SOON).await?;
             replica.shift(offset).await?;

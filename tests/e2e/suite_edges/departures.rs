@@ -17,7 +17,7 @@ use crate::{
     believers::{check_apart, check_followed},
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, leader},
-    operators, pods, quorums,
+    operators, pods,
     record::Recorder,
     suite_lock::support::HTTPD,
 };
@@ -55,18 +55,15 @@ pub(crate) async fn a_holder_whose_node_object_is_deleted_is_not_cut_short(bench
     reports(&nodes, mark).await?;
     // A starting kubelet ends containers without a pod.
     there.are_dead(&bench).await?;
-    operators::all_available(&bench.cluster).await?;
-    quorums::default_is_ready(&bench.cluster).await?;
+    operators::all_ready(&bench.cluster).await?;
     ran_on.context("the former leader's container has ended, so that this has shown nothing")?;
     apart
 }
 
 pub(crate) async fn a_job_deleted_during_an_ending_does_not_cut_it_short(bench: Bench) -> anyhow::Result<()> {
     let job = job(&bench, 2 * TTL, None).await?;
-    let owned = Lock::create(&bench, owned_claim("owned", &job, TTL)).await?;
-    owned.held(SOON).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let owned = Lock::take(&bench, owned_claim("owned", &job, TTL)).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     suspend(&owned, true).await?;
     owned.reason("Ending", SOON).await?;
     bench.delete::<Job>("job").await?;
@@ -74,8 +71,7 @@ pub(crate) async fn a_job_deleted_during_an_ending_does_not_cut_it_short(bench: 
     owned.recorder.until(SOON, "the claim is being deleted", deleted).await?;
     let held = next.held(TTL + SOON).await?;
     check_followed(&[&owned, &next], &held, SLACK)?;
-    owned.recorder.until_gone(SOON).await?;
-    Ok(())
+    owned.recorder.until_gone(SOON).await.map(drop)
 }
 
 /// The Job is deleted, and its pod is deleted by force on a disconnected node.
@@ -86,10 +82,8 @@ pub(crate) async fn job_pods_forced_off_a_node_keep_their_lock_until_it_expires(
     let nodes = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), &lost).await?;
     let job = job(&bench, TTL, Some(&lost)).await?;
     let pods = Recorder::<Pod>::labelled(bench.api(), "app=job").await?;
-    let owned = Lock::create(&bench, owned_claim("owned", &job, TTL)).await?;
-    owned.held(SOON).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let owned = Lock::take(&bench, owned_claim("owned", &job, TTL)).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
 
     bench.cluster.faults.cut_node(&lost).await?;
     bench.delete::<Job>("job").await?;
@@ -108,6 +102,5 @@ pub(crate) async fn job_pods_forced_off_a_node_keep_their_lock_until_it_expires(
     let mark = nodes.mark();
     bench.cluster.faults.heal_nodes().await?;
     reports(&nodes, mark).await?;
-    operators::all_available(&bench.cluster).await?;
-    quorums::default_is_ready(&bench.cluster).await
+    operators::all_ready(&bench.cluster).await
 }

@@ -41,8 +41,7 @@ async fn while_moved(bench: &Bench) -> anyhow::Result<i64> {
     let first = Lock::create(bench, claim("first", "job", None, TTL)).await?;
     let held = first.held(SOON).await?;
     ensure!(quorum_of(&held).as_deref() == Some(INSTALLED), "{:?}", held.object.status);
-    let next = Lock::create(bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(bench, claim("next", "job", None, TTL)).await?;
 
     let namespace = format!("defaultQuorum.namespace={}", bench.namespace);
     bench.cluster.deploy_with(&[&namespace, "defaultQuorum.name=q"]).await?;

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
 
-use super::support::{IDLE, OPERATOR_LIMIT, election, run, with, worker};
+use super::support::{OPERATOR_LIMIT, election, run_pair, with};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim},
@@ -27,21 +27,17 @@ pub(crate) async fn a_deleted_namespace_with_a_quorum_keeps_the_leader(bench: Be
     operators::all_available(&bench.cluster).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    for pod in ["app-0", "app-1"] {
-        run(&bench, worker(&bench, pod, "app", IDLE)).await?;
-    }
+    run_pair(&bench, "app", ["app-0", "app-1"]).await?;
     let held = claim("held", "job", Some("q"), TTL);
     let quiet = with(claim("quiet", "quiet", Some("q"), TTL), json!({"validity": "Transitions"}));
     let delayed = with(claim("delayed", "delayed", Some("q"), TTL), json!({"lockDelay": "10s"}));
     let elected = with(election("app", "app", TTL), json!({"quorumRef": {"name": "q"}}));
     let mut locks = Vec::new();
     for manifest in [held, quiet, delayed, elected] {
-        let lock = Lock::create(&bench, manifest).await?;
-        lock.held(SOON).await?;
+        let lock = Lock::take(&bench, manifest).await?;
         locks.push(lock);
     }
-    let waiting = Lock::create(&bench, claim("waiting", "job", Some("q"), TTL)).await?;
-    waiting.reason("Queued", SOON).await?;
+    let waiting = Lock::queue(&bench, claim("waiting", "job", Some("q"), TTL)).await?;
 
     let (leader, mark, start) = (operators::current(&leases)?, leases.mark(), bench.now());
     bench.close().await?;

@@ -24,11 +24,9 @@ const GONE_LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_at_a_restart(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", LARGE).await?;
-    let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
-    first.held(SOON).await?;
+    let first = Lock::take(&bench, claim("first", "job", Some("q"), TTL)).await?;
     bench.patch("rq", "q", r#"{"spec":{"maxTTL":"2s"}}"#).await?;
-    let next = Lock::create(&bench, claim("next", "job", Some("q"), SMALL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", Some("q"), SMALL)).await?;
     restart_operator(&bench).await?;
     renewed_from_now(&first).await?;
     check_never_lost(&first.recorder.versions())?;
@@ -51,8 +49,7 @@ pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_at_a_restart(bench:
 
 pub(crate) async fn a_quorum_recreated_with_a_smaller_max_ttl_keeps_promises(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", LARGE).await?;
-    let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
-    first.held(SOON).await?;
+    let first = Lock::take(&bench, claim("first", "job", Some("q"), TTL)).await?;
     renewed_from_now(&first).await?;
     let since = bench.wall().0;
     bench.delete::<RedisQuorum>("q").await?;

@@ -50,10 +50,8 @@ pub(crate) async fn a_failed_first_write_of_an_ending_cuts_no_hold_short(bench: 
 
 async fn runs_out(world: &World, gate: &Gate, validity: &str, mishap: Mishap) -> anyhow::Result<()> {
     let manifest = with(claim("subject-a", "subject", Some("q"), TTL), json!({"validity": validity}));
-    let first = Lock::create(&world.bench, manifest).await?;
-    first.held(SOON).await?;
-    let next = Lock::create(&world.bench, claim("subject-b", "subject", Some("q"), TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let first = Lock::take(&world.bench, manifest).await?;
+    let next = Lock::queue(&world.bench, claim("subject-b", "subject", Some("q"), TTL)).await?;
     // The published validity of the grant expires, but the lock does not.
     tokio::time::sleep(TTL + Duration::from_secs(1)).await;
     let asked = meets(world, gate, &first, mishap).await?;

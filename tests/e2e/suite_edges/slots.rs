@@ -57,11 +57,9 @@ fn check_shapes(locks: &[&Lock]) -> anyhow::Result<()> {
 /// Such claims wait before and behind claims of the holder's shape. They are not granted next to a holder, even after the
 /// oldest object is deleted. When the key is free, the oldest waiting claim decides the shape.
 pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: Bench) -> anyhow::Result<()> {
-    let spent = Lock::create(&bench, shaped("spent", 1, json!({}))).await?;
-    spent.held(SOON).await?;
+    let spent = Lock::take(&bench, shaped("spent", 1, json!({}))).await?;
     next_second(&bench).await;
-    let holder = Lock::create(&bench, shaped("holder", 1, json!({}))).await?;
-    holder.reason("Queued", SOON).await?;
+    let holder = Lock::queue(&bench, shaped("holder", 1, json!({}))).await?;
     next_second(&bench).await;
     let other = Lock::create(&bench, shaped("other", 2, json!({}))).await?;
     let why = other.reason("NotAccepted", SOON).await?;

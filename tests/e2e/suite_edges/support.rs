@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use redlock_operator::api::RedisQuorum;
 
 pub(super) use crate::suite_lock::support::{
-    IDLE, LockVersion, election, job, led_by, ordered, owned_claim, placed, run, suspend, with, worker,
+    IDLE, LockVersion, election, job, led_by, ordered, owned_claim, placed, run, run_pair, suspend, with, worker,
 };
 use crate::{
     bench::Bench,

@@ -8,7 +8,7 @@ use super::support::renewed_from_now;
 use crate::{
     bench::Bench,
     history::check_never_lost,
-    locks::{Lock, SOON, claim, is_held},
+    locks::{Lock, claim, is_held},
     operators,
     quorums::Quorum,
 };
@@ -20,8 +20,7 @@ const SERVED_TTL: Duration = Duration::from_secs(6);
 
 pub(crate) async fn a_lock_on_a_quorum_that_is_not_served_is_left_alone(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", TTL).await?;
-    let lock = Lock::create(&bench, claim("theirs", "theirs", Some("q"), TTL)).await?;
-    lock.held(SOON).await?;
+    let lock = Lock::take(&bench, claim("theirs", "theirs", Some("q"), TTL)).await?;
     operators::then_as_before(&bench.cluster, while_not_served(&bench, &lock)).await?;
     // Its operator renews it again.
     renewed_from_now(&lock).await?;
@@ -34,8 +33,7 @@ async fn while_not_served(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
     bench.cluster.deploy_with(&[&served]).await?;
     operators::all_available(&bench.cluster).await?;
     // The new leader judges every lock at the beginning of its term.
-    let ours = Lock::create(bench, claim("ours", "ours", None, SERVED_TTL)).await?;
-    ours.held(SOON).await?;
+    let ours = Lock::take(bench, claim("ours", "ours", None, SERVED_TTL)).await?;
     renewed_from_now(&ours).await?;
     let last = lock.recorder.last()?.object;
     ensure!(is_held(&last), "{:?}", last.status);

@@ -8,16 +8,14 @@ use kube::ResourceExt;
 use redlock_operator::api::{MemberState, RedisQuorum};
 use serde_json::json;
 
-use super::support::{
-    IDLE, LockVersion, OPERATOR_LIMIT, SLACK, led_by, ordered, renewed_from_now, run, suspend, with, worker,
-};
+use super::support::{LockVersion, OPERATOR_LIMIT, SLACK, led_by, ordered, renewed_from_now, run_pair, suspend, with};
 use crate::{
     believers::{check_apart, check_followed, check_no_promise_beyond_ttl, check_tokens},
     bench::Bench,
     history::check_never_lost,
     locks::{Lock, SOON, claim, is_held, leader, status},
     operators,
-    quorums::{self, Quorum, is_ready},
+    quorums::{Quorum, is_ready},
     record::Version,
 };
 
@@ -39,9 +37,7 @@ struct Scene {
 impl Scene {
     async fn set(bench: &Bench) -> anyhow::Result<Self> {
         let quorum = Quorum::ready(bench, "q", MAX_TTL).await?;
-        for pod in ["app-0", "app-1"] {
-            run(bench, worker(bench, pod, "app", IDLE)).await?;
-        }
+        run_pair(bench, "app", ["app-0", "app-1"]).await?;
         let quiet = with(claim("quiet", "quiet", Some("q"), TTL), json!({"validity": "Transitions"}));
         let slot = with(claim("slot", "slots", Some("q"), TTL), json!({"slots": 3}));
         let scene = Self {
@@ -152,6 +148,5 @@ pub(crate) async fn a_restart_of_all_members_and_replicas_at_once_splits_no_lock
     elected.until_after(elected.mark() - 1, MAX_TTL + OPERATOR_LIMIT, "led", again).await?;
     renewed_from_now(&scene.elected).await?;
     scene.check_apart()?;
-    operators::all_available(&bench.cluster).await?;
-    quorums::default_is_ready(&bench.cluster).await
+    operators::all_ready(&bench.cluster).await
 }

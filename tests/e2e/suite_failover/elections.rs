@@ -16,7 +16,6 @@ use crate::{
     locks::{Lock, SOON, is_held, leader, status},
     operators,
     pods::{application, is_ready, node_is_ready},
-    quorums,
     record::Recorder,
     suite_lock::support::{HTTPD, LockVersion, election, liveness, placed, replace, run, with, worker},
 };
@@ -105,8 +104,7 @@ pub(crate) async fn an_election_whose_node_is_cut_off(bench: Bench) -> anyhow::R
         lock.remove().await?;
         let node = Recorder::<Node>::of(nodes.clone(), node).await?;
         node.until(LONG, "the node is ready", |version| node_is_ready(&version.object)).await?;
-        operators::all_available(&bench.cluster).await?;
-        quorums::default_is_ready(&bench.cluster).await?;
+        operators::all_ready(&bench.cluster).await?;
         for name in NAMES {
             let pod = bench.record::<Pod>(name).await?;
             pod.until(LONG, "the pod is ready", |version| is_ready(&version.object)).await?;

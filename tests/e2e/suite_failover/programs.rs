@@ -9,7 +9,7 @@ use crate::{
     poll,
     programs::{CLIENT_GO, LEASE, Program},
     suite_gate::controllers::{gated, prepare},
-    suite_lock::support::{IDLE, POD_LIMIT, led_by, replace, run, worker},
+    suite_lock::support::{IDLE, POD_LIMIT, led_by, replace, run_pair, worker},
 };
 
 /// The time between the start of a leader and its kill, in which the next candidate begins to wait.
@@ -97,8 +97,6 @@ pub(crate) async fn a_lease_behind_the_gate(bench: Bench) -> anyhow::Result<()> 
 }
 
 pub(crate) async fn the_go_module(bench: Bench) -> anyhow::Result<()> {
-    for name in NAMES {
-        run(&bench, worker(&bench, name, "app", IDLE)).await?;
-    }
+    run_pair(&bench, "app", NAMES).await?;
     rounds(&bench, Way::Module).await
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use redlock_operator::api::{DistributedLock, LEASE_LABEL, LEASE_TOKEN_ANNOTATION};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,8 +18,7 @@ use crate::{
     locks::{Lock, SOON, claim, token},
     operators, poll,
     programs::{CLIENT_GO, CONTROLLER_RUNTIME, LEASE, Program, Released, TTL, allow_leases, check},
-    record::Recorder,
-    suite_lock::support::{IDLE, POD_LIMIT, election, led_by, past, run, valid_until, worker},
+    suite_lock::support::{IDLE, POD_LIMIT, election, led_by, past, run, run_pair, valid_until, worker},
 };
 
 /// The lease duration of the programs.
@@ -31,12 +30,11 @@ const FOLLOWED: Duration = Duration::from_secs(8);
 const LONG: Duration = Duration::from_secs(90);
 
 /// The gate, two pods, and the rights of their service account.
-pub(crate) async fn prepare(bench: &Bench) -> anyhow::Result<[Recorder<Pod>; 2]> {
+pub(crate) async fn prepare(bench: &Bench) -> anyhow::Result<()> {
     bench.cluster.deploy_with(&["leaseGate.enabled=true"]).await?;
     allow_leases(bench).await?;
     // The operator elects the older pod. Creation times have whole seconds, so the name decides a tie.
-    let [first, second] = ["app-0", "app-1"].map(|pod| worker(bench, pod, "app", IDLE));
-    Ok([run(bench, first).await?, run(bench, second).await?])
+    run_pair(bench, "app", ["app-0", "app-1"]).await
 }
 
 /// An election among these pods, with the Lease of the controllers.

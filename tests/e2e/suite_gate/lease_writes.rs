@@ -30,27 +30,26 @@ pub(crate) async fn ten_thousand_locks_do_not_slow_the_writes_of_leases(bench: B
     let lock = |number: usize| claim(&format!("many-{number}"), "many", None, Duration::from_secs(30));
     create_all(&bench.api(), LOCKS, |number| with(lock(number), json!({"suspend": true}))).await?;
     until_all(&locks, LOCKS, ALL_SERVED, "served", |lock| !status(&lock.object).conditions.is_empty()).await?;
-    bench
-        .beside("without-locks", async |empty| {
-            let leases: [Api<Lease>; 2] = [bench.api(), empty.api()];
-            for leases in &leases {
-                let lease = json!({"metadata": {"name": NAME}, "spec": {"holderIdentity": "a"}});
-                leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+    Bench::beside(&bench, "without-locks", async |empty| {
+        let leases: [Api<Lease>; 2] = [bench.api(), empty.api()];
+        for leases in &leases {
+            let lease = json!({"metadata": {"name": NAME}, "spec": {"holderIdentity": "a"}});
+            leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+        }
+        let mut times = [Vec::new(), Vec::new()];
+        for number in 0..WRITES {
+            for (leases, times) in leases.iter().zip(&mut times) {
+                let change = json!({"spec": {"leaseTransitions": number}});
+                let began = bench.now();
+                leases.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await?;
+                times.push(bench.now().since(began));
             }
-            let mut times = [Vec::new(), Vec::new()];
-            for number in 0..WRITES {
-                for (leases, times) in leases.iter().zip(&mut times) {
-                    let change = json!({"spec": {"leaseTransitions": number}});
-                    let began = bench.now();
-                    leases.patch(NAME, &PatchParams::default(), &Patch::Merge(&change)).await?;
-                    times.push(bench.now().since(began));
-                }
-            }
-            let [many, none] = times.map(|times| median(&times));
-            let ratio = many.as_secs_f64() / none.as_secs_f64();
-            println!("         a write of a Lease takes {ratio:.3} times as long beside {LOCKS} locks: {many:?}, {none:?} (medians)");
-            ensure!(ratio < 1.05, "{ratio:.3} times as long");
-            Ok(())
-        })
-        .await
+        }
+        let [many, none] = times.map(|times| median(&times));
+        let ratio = many.as_secs_f64() / none.as_secs_f64();
+        println!("         a write of a Lease takes {ratio:.3} times as long beside {LOCKS} locks: {many:?}, {none:?} (medians)");
+        ensure!(ratio < 1.05, "{ratio:.3} times as long");
+        Ok(())
+    })
+    .await
 }

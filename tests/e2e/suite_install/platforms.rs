@@ -93,11 +93,10 @@ pub(crate) async fn random_users_as_on_openshift_run_everything(bench: Bench) ->
     let test = async {
         let user = FIRST_USER + rand::random::<u32>() % USERS;
         let mut settings = images(cluster).await?;
-        settings.push(format!("podSecurityContext.runAsUser={user}"));
-        settings.push(format!("podSecurityContext.fsGroup={user}"));
+        for place in ["podSecurityContext", "defaultQuorum.spec.pod.securityContext"] {
+            settings.extend(["runAsUser", "fsGroup"].map(|field| format!("{place}.{field}={user}")));
+        }
         settings.push("podSecurityContext.runAsGroup=null".into());
-        settings.push(format!("defaultQuorum.spec.pod.securityContext.runAsUser={user}"));
-        settings.push(format!("defaultQuorum.spec.pod.securityContext.fsGroup={user}"));
         empty(cluster).await?;
         cluster.apply(&policy(&cluster.operator_namespace, name)).await?;
         install(cluster, &settings).await?;

@@ -10,7 +10,7 @@ use crate::{
     believers::{check_apart, check_tokens},
     bench::Bench,
     history::check_held_throughout,
-    locks::{Lock, SOON, claim},
+    locks::{Lock, claim},
     operators, poll,
     quorums::Quorum,
 };
@@ -24,8 +24,7 @@ const NEXT_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
-    first.held(SOON).await?;
+    let first = Lock::take(&bench, claim("first", "job", Some("q"), TTL)).await?;
     let test = async {
         let uninstall = ["uninstall", operators::NAME, "--no-hooks", "--wait"];
         bench.cluster.helm(&bench.cluster.operator_namespace, &uninstall).await?;
@@ -48,8 +47,7 @@ pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock(bench: Bench)
 
 pub(crate) async fn the_check_before_an_uninstallation_names_held_locks(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
-    lock.held(SOON).await?;
+    let lock = Lock::take(&bench, claim("job", "job", Some("q"), TTL)).await?;
     let (namespace, uninstall) = (&bench.cluster.operator_namespace, ["uninstall", operators::NAME, "--wait"]);
     let (is_done, text) = bench.cluster.try_helm(namespace, &uninstall).await?;
     ensure!(!is_done, "uninstalled while a lock was held: {text}");

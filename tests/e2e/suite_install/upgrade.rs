@@ -48,8 +48,7 @@ async fn upgrade(bench: &Bench) -> anyhow::Result<()> {
     quorum.recorder.until(ROLLOUT_LIMIT, "the members are updated", is_updated).await?;
     let pods = bench.kubectl(&["get", "pods", "--selector", "upgraded=true", "--output", "name"]).await?;
     ensure!(pods.lines().count() == 3, "members with the new label: {pods}");
-    try_join_all(locks.iter().zip(tokens).map(|(lock, before)| is_kept(lock, before))).await?;
-    Ok(())
+    try_join_all(locks.iter().zip(tokens).map(|(lock, before)| is_kept(lock, before))).await.map(drop)
 }
 
 /// Checks that the leading replica of the new operator renews the existing hold.

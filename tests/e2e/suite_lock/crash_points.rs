@@ -15,7 +15,7 @@ use crate::{
         gate::SUBJECT,
         world::{self, SHORT, World},
     },
-    locks::{Lock, SOON, claim, status, token},
+    locks::{Lock, claim, status, token},
     record::Recorder,
 };
 
@@ -153,8 +153,7 @@ impl Scenario for Grant {
 
     async fn act(&self, world: &World) -> anyhow::Result<()> {
         let elected = with(election(SUBJECT, SUBJECT, LONG), json!({"quorumRef": {"name": "q"}}));
-        world.bench.create::<DistributedLock>(elected).await?;
-        Ok(())
+        world.bench.create::<DistributedLock>(elected).await.map(drop)
     }
 
     async fn end(&self, world: &World) -> anyhow::Result<()> {
@@ -178,10 +177,8 @@ struct Queue {
 
 impl Queue {
     async fn of(world: &World, ttl: Duration) -> anyhow::Result<Self> {
-        let first = Lock::create(&world.bench, claim("subject-a", SUBJECT, Some("q"), ttl)).await?;
-        first.held(SOON).await?;
-        let next = Lock::create(&world.bench, claim("subject-b", SUBJECT, Some("q"), ttl)).await?;
-        next.reason("Queued", SOON).await?;
+        let first = Lock::take(&world.bench, claim("subject-a", SUBJECT, Some("q"), ttl)).await?;
+        let next = Lock::queue(&world.bench, claim("subject-b", SUBJECT, Some("q"), ttl)).await?;
         Ok(Self { first, next })
     }
 

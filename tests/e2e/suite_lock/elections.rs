@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::support::{
     IDLE, LockVersion, POD_LIMIT, check_waited, create, election, is_ready, leader, led_by, message_of_held,
-    next_second, past, placed, run, worker, works_on,
+    next_second, past, placed, run, with, with_container, worker, works_on,
 };
 use crate::{
     bench::Bench,
@@ -50,13 +50,10 @@ pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Ben
     run(&bench, important(&bench, "app-1", 9)).await?;
     tokio::time::sleep(2 * TTL).await;
     for (lock, preferred) in &locks {
-        let others = lock
-            .recorder
-            .versions()
-            .into_iter()
-            .filter(|v| is_held(&v.object))
-            .find(|v| leader(&v.object).as_deref() != Some(*preferred));
-        ensure!(others.is_none(), "{} was replaced by {:?}", preferred, others.map(|v| leader(&v.object)));
+        let is_other = |v: &&LockVersion| is_held(&v.object) && leader(&v.object).as_deref() != Some(*preferred);
+        let versions = lock.recorder.versions();
+        let other = versions.iter().find(is_other).map(|v| leader(&v.object));
+        ensure!(other.is_none(), "{preferred} was replaced by {other:?}");
     }
     // When the leaders end, the better candidates follow.
     let marks: Vec<_> = locks.iter().map(|(lock, _)| lock.recorder.mark()).collect();
@@ -79,18 +76,14 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
     event_names(&bench, "app", &["Warning", &cause]).await?;
     doctor_names(&bench, &[&format!("{}/app (NoCandidate)", bench.namespace)]).await?;
 
-    let mut unready = worker(&bench, "app-0", "app", IDLE);
-    unready["spec"]["containers"][0]["readinessProbe"] =
-        json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1});
-    create(&bench, unready).await?;
+    let probe = json!({"readinessProbe": {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1}});
+    create(&bench, with_container(worker(&bench, "app-0", "app", IDLE), probe)).await?;
     let reports = |text: &'static str| move |v: &LockVersion| message_of_held(v).contains(text);
     lock.recorder.until(POD_LIMIT, "it says that the pod is not ready", reports("app-0 is not ready")).await?;
 
     // It becomes a candidate only while it is being deleted, and continues to run for a while.
-    let mut leaving = worker(&bench, "app-1", "app", &works_on(Duration::from_secs(8)));
-    leaving["spec"]["terminationGracePeriodSeconds"] = json!(20);
-    leaving["metadata"]["labels"] = json!({"app": "other"});
-    let leaving = run(&bench, leaving).await?;
+    let leaving = worker(&bench, "app-1", "other", &works_on(Duration::from_secs(8)));
+    let leaving = run(&bench, with(leaving, json!({"terminationGracePeriodSeconds": 20}))).await?;
     bench.delete::<Pod>("app-1").await?;
     leaving.until(SOON, "being deleted", |v| v.object.metadata.deletion_timestamp.is_some()).await?;
     bench.kubectl(&["label", "pod", "app-1", "--overwrite", "app=app"]).await?;
@@ -105,10 +98,9 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
 }
 
 pub(crate) async fn readiness_alone_never_hands_over(bench: Bench) -> anyhow::Result<()> {
-    let mut first = worker(&bench, "app-0", "app", &format!("touch /tmp/ready; {IDLE}"));
-    first["spec"]["containers"][0]["readinessProbe"] =
-        json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
-    let first = run(&bench, first).await?;
+    let first = worker(&bench, "app-0", "app", &format!("touch /tmp/ready; {IDLE}"));
+    let probe = json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let first = run(&bench, with_container(first, json!({"readinessProbe": probe}))).await?;
     let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
     led_by(&lock, 0, "app-0", SOON).await?;
     run(&bench, worker(&bench, "app-1", "app", IDLE)).await?;

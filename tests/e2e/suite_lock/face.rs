@@ -37,13 +37,10 @@ const FAMILIES: &[(&str, &str)] = &[
 
 pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
-    let released = Lock::create(&bench, claim("released", "a", None, TTL)).await?;
-    released.held(SOON).await?;
+    let released = Lock::take(&bench, claim("released", "a", None, TTL)).await?;
     released.remove().await?;
-    let held = Lock::create(&bench, claim("secret-project", "b", None, TTL)).await?;
-    held.held(SOON).await?;
-    let waiting = Lock::create(&bench, claim("waiting", "b", None, TTL)).await?;
-    waiting.reason("Queued", SOON).await?;
+    let held = Lock::take(&bench, claim("secret-project", "b", None, TTL)).await?;
+    let _waiting = Lock::queue(&bench, claim("waiting", "b", None, TTL)).await?;
     held.renewed(SOON).await?;
     let leader = operators::leader(&bench.cluster).await?.pod;
     let text = operators::read(&bench.cluster, &leader, "metrics").await?;
@@ -64,8 +61,7 @@ pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::
         ensure!(text.contains("redlock_leader 0"), "two leaders?\n{text}");
         Ok(text.contains("redlock_renewals_total{outcome=\"renewed\"}").then_some(()))
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 /// Requests that RBAC refuses to the operator's account: verb and resource.
@@ -114,8 +110,7 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
     let label = json!({"metadata": allowed}).to_string();
     bench.kubectl(&["patch", "pod", "app-0", "--patch", &label, &operator]).await?;
     // The policy applies to no other account.
-    bench.kubectl(&["label", "pod", "app-0", "app=other", "--overwrite"]).await?;
-    Ok(())
+    bench.kubectl(&["label", "pod", "app-0", "app=other", "--overwrite"]).await.map(drop)
 }
 
 /// The answer of the API server to `kubectl auth can-i`: `yes` or `no`.
@@ -149,6 +144,5 @@ pub(crate) async fn editors_use_locks_and_do_not_write_their_status(bench: Bench
         ensure!(answer == expected, "an editor's right to {verb} {what}: {answer}");
     }
     let lock = Lock::create(&bench, election("app", "nobody", TTL)).await?;
-    lock.reason("NoCandidate", SOON).await?;
-    Ok(())
+    lock.reason("NoCandidate", SOON).await.map(drop)
 }

@@ -4,19 +4,18 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use redlock_operator::api::leader_label;
 
-use super::support::{IDLE, ordered, run, worker};
+use super::support::{ordered, run_pair};
 use crate::{
     bench::Bench,
-    faults::{API_SERVER_PORT, Injected, MEMBER_PORT},
+    faults::{API_SERVER_PORT, MEMBER_PORT},
     foreign::KeyMonitor,
     history::{check_never_lost, check_one_label},
     locks::{Lock, SOON, claim, token},
     operators::{self, Leader},
-    pods,
     quorums::Quorum,
     record::Recorder,
 };
@@ -43,9 +42,7 @@ impl Scene {
     async fn set(bench: &Bench) -> anyhow::Result<Self> {
         operators::all_available(&bench.cluster).await?;
         let quorum = Quorum::ready(bench, "q", TTL).await?;
-        for pod in ["app-0", "app-1"] {
-            run(bench, worker(bench, pod, "app", IDLE)).await?;
-        }
+        run_pair(bench, "app", ["app-0", "app-1"]).await?;
         let labelled = Recorder::<Pod>::labelled(bench.api(), &format!("{}=true", leader_label("app"))).await?;
         let mut locks = Vec::new();
         for name in ["job-0", "job-1", "job-2"] {
@@ -56,8 +53,7 @@ impl Scene {
         for lock in &locks {
             lock.held(SOON).await?;
         }
-        let waiting = Lock::create(bench, claim("waiting", "job-0", Some("q"), TTL)).await?;
-        waiting.reason("Queued", SOON).await?;
+        let waiting = Lock::queue(bench, claim("waiting", "job-0", Some("q"), TTL)).await?;
         let monitor = KeyMonitor::start(&quorum, &format!("{}/job-0", bench.namespace)).await?;
         let leases = operators::watch_leader(&bench.cluster).await?;
         let leader = operators::current(&leases)?;
@@ -86,12 +82,12 @@ pub(crate) async fn a_frozen_leader_that_comes_back_harms_no_lock(bench: Bench) 
     let scene = Scene::set(&bench).await?;
     let (from, start) = (bench.wall().0, bench.now());
     let faults = &bench.cluster.faults;
-    faults.pause_container(&bench.cluster.operator_namespace, &scene.leader.pod, "operator").await?;
+    let frozen = faults.freeze(&bench.cluster.operator_namespace, &scene.leader.pod, "operator").await?;
     let next = operators::until_next_term(&scene.leases, &scene.leader).await;
     bench.figures.add("leading operator frozen -> next leader", bench.now().since(start));
     // The fault lasts for a fixed time, so there is no condition to await.
     tokio::time::sleep(FAULT.saturating_sub(bench.now().since(start))).await;
-    faults.resume_container(&bench.cluster.operator_namespace, &scene.leader.pod, "operator").await?;
+    faults.end(frozen).await?;
     let next = next?;
     ensure!(next.pod != scene.leader.pod, "the frozen replica leads");
     // A former leader would act soon after its return.
@@ -100,24 +96,15 @@ pub(crate) async fn a_frozen_leader_that_comes_back_harms_no_lock(bench: Bench) 
 }
 
 impl Scene {
-    /// Drops all packets of the leader to this port.
-    async fn cut_leader_off(&self, port: u16) -> anyhow::Result<Injected> {
-        let cluster = &self.bench.cluster;
-        let pod = cluster.operator_api::<Pod>().get(&self.leader.pod).await?;
-        let (node, address) = pods::place(&pod).context("the leader has no node or no address")?;
-        cluster.faults.cut_off(&node, &address, port).await
-    }
-
     /// Disconnects the leader, and connects it again later.
     ///
     /// Another replica leads in between, and grants new claims.
     async fn leads_elsewhere(&self, port: u16, figure: &str) -> anyhow::Result<()> {
         let (from, start) = (self.bench.wall().0, self.bench.now());
-        let cut = self.cut_leader_off(port).await?;
+        let cut = operators::cut_off(&self.bench.cluster, &self.leader.pod, port).await?;
         let next = operators::until_next_term(&self.leases, &self.leader).await?;
         self.bench.figures.add(figure, self.bench.now().since(start));
-        let late = Lock::create(&self.bench, claim("late", "late", Some("q"), TTL)).await?;
-        late.held(SOON).await?;
+        let _late = Lock::take(&self.bench, claim("late", "late", Some("q"), TTL)).await?;
         // The fault lasts for a fixed time, so there is no condition to await.
         tokio::time::sleep(FAULT.saturating_sub(self.bench.now().since(start))).await;
         self.bench.cluster.faults.end(cut).await?;
@@ -144,7 +131,7 @@ pub(crate) async fn a_leader_that_cannot_grant_lets_another_one_lead(bench: Benc
     for lock in scene.locks.iter().chain([&scene.waiting]) {
         lock.remove().await?;
     }
-    let cut = scene.cut_leader_off(MEMBER_PORT).await?;
+    let cut = operators::cut_off(&bench.cluster, &scene.leader.pod, MEMBER_PORT).await?;
     let start = bench.now();
     let lock = Lock::create(&bench, claim("new", "new", Some("q"), TTL)).await?;
     lock.held(operators::LEADER_LIMIT).await?;

@@ -9,10 +9,11 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use redlock_operator::time::Boottime;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{
-    HTTPD, LockVersion, check_waited, election, finished, leader, led_by, liveness, millis, past, run, with, worker,
+    HTTPD, LockVersion, PROBE_PERIOD, SECOND, check_waited, election, finished, leader, led_by, liveness, millis, past,
+    run, with, with_container, worker,
 };
 use crate::{
     bench::Bench,
@@ -23,18 +24,17 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// A third of the ttl, so that each renewal probes.
-const PROBE_PERIOD: Duration = Duration::from_secs(1);
-const SECOND: Duration = Duration::from_secs(1);
+
+/// A claim on the key `job` with a heartbeat of a second.
+fn beating(name: &str) -> Value {
+    with(claim(name, "job", None, TTL), json!({"claim": {"identity": name, "heartbeat": "1s"}}))
+}
 
 pub(crate) async fn a_holder_whose_heartbeat_stops_loses_its_lock(bench: Bench) -> anyhow::Result<()> {
     bench.create::<Lease>(json!({"metadata": {"name": "first"}, "spec": {"holderIdentity": "first"}})).await?;
-    let mut first = claim("first", "job", None, TTL);
-    first["spec"]["claim"]["heartbeat"] = json!("1s");
-    let first = Lock::create(&bench, first).await?;
+    let first = Lock::create(&bench, beating("first")).await?;
     let held = token(&first.held(SOON).await?.object)?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     let leases = bench.api::<Lease>();
     for _beat in 0..16 {
         let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
@@ -57,15 +57,10 @@ pub(crate) async fn a_holder_whose_heartbeat_stops_loses_its_lock(bench: Bench) 
 }
 
 pub(crate) async fn a_waiting_claim_without_a_heartbeat_is_passed_over(bench: Bench) -> anyhow::Result<()> {
-    let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
-    first.held(SOON).await?;
-    let mut silent = claim("silent", "job", None, TTL);
-    silent["spec"]["claim"]["heartbeat"] = json!("1s");
-    let silent = Lock::create(&bench, silent).await?;
-    silent.reason("Queued", SOON).await?;
+    let first = Lock::take(&bench, claim("first", "job", None, TTL)).await?;
+    let silent = Lock::queue(&bench, beating("silent")).await?;
     let created = silent.recorder.last()?.object.creation_timestamp().context("no creation time")?.0;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     // A new claim needs no Lease for its first ttl.
     let is_old = || {
         let age = k8s_openapi::jiff::Timestamp::now().duration_since(created);
@@ -80,16 +75,14 @@ pub(crate) async fn a_waiting_claim_without_a_heartbeat_is_passed_over(bench: Be
     let message = message_of(&version.object, "Held");
     ensure!(message.contains("heartbeat has stopped"), "{message}");
     bench.create::<Lease>(json!({"metadata": {"name": "silent"}, "spec": {"holderIdentity": "silent"}})).await?;
-    silent.held(SOON).await.context("a claim with a heartbeat")?;
-    Ok(())
+    silent.held(SOON).await.context("a claim with a heartbeat").map(drop)
 }
 
 /// Two pods that answer, and the one that leads.
 async fn led(bench: &Bench) -> anyhow::Result<(Lock, String, &'static str)> {
     for name in ["app-0", "app-1"] {
-        let mut pod = worker(bench, name, "app", HTTPD);
-        pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
-        pod["spec"]["containers"][0]["readinessProbe"]["failureThreshold"] = json!(60);
+        let probe = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 60});
+        let pod = with_container(worker(bench, name, "app", HTTPD), json!({"readinessProbe": probe}));
         run(bench, pod).await?;
     }
     let lock = Lock::create(bench, with(election("app", "app", TTL), liveness())).await?;
@@ -130,9 +123,9 @@ pub(crate) async fn a_frozen_leader_with_a_liveness_check_is_followed_in_time(be
     let (lock, first, second) = led(&bench).await?;
     let mark = lock.recorder.mark();
     let start = bench.now();
-    bench.cluster.faults.pause_container(&bench.namespace, &first, "app").await?;
+    let frozen = bench.cluster.faults.freeze(&bench.namespace, &first, "app").await?;
     let result = followed(&bench, &lock, start, mark, second).await;
-    bench.cluster.faults.resume_container(&bench.namespace, &first, "app").await?;
+    bench.cluster.faults.end(frozen).await?;
     result
 }
 
@@ -142,9 +135,8 @@ pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> a
     let script = "trap 'exit 0' TERM; mkdir /tmp/www; httpd -f -p 8080 -h /tmp/www & echo $! >/tmp/pid; \
         while :; do sleep 3600 & wait $!; done";
     for name in ["app-0", "app-1"] {
-        let mut pod = worker(&bench, name, "app", script);
-        pod["spec"]["containers"][0]["startupProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
-        run(&bench, pod).await?;
+        let probe = json!({"startupProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}});
+        run(&bench, with_container(worker(&bench, name, "app", script), probe)).await?;
     }
     let liveness = json!({"tcpSocket": {"port": 8080}, "failureThreshold": FAILURES});
     // There are four renewals in a ttl, so three can fail before the validity ends.

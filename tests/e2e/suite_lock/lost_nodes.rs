@@ -5,20 +5,16 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 
 use super::support::{
-    HTTPD, check_waited, leader, led_by, liveness, message_of_held, ordered, past, placed, run, with, worker,
+    HTTPD, LOST_NODE_LIMIT, PROBE_PERIOD, SECOND, check_waited, leader, led_by, liveness, message_of_held, ordered,
+    past, placed, run, with, worker,
 };
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, token},
-    operators, quorums,
+    operators,
 };
 
 const TTL: Duration = Duration::from_secs(3);
-/// A third of the ttl, so that each renewal probes.
-const PROBE_PERIOD: Duration = Duration::from_secs(1);
-const SECOND: Duration = Duration::from_secs(1);
-/// The limit until the node controller (50 s) and then the operator (15 s) treat a node as lost.
-const NODE_LIMIT: Duration = Duration::from_secs(120);
 
 /// With a liveness check the operator detects the fault immediately.
 ///
@@ -48,13 +44,12 @@ pub(crate) async fn a_leader_on_a_node_that_is_cut_off_is_followed(bench: Bench)
     check_waited(&asked, tokens[0], &next, Duration::ZERO, SECOND)?;
     ensure!(past(&next)?.reason == "HolderUnhealthy", "{:?}", past(&next)?);
 
-    let ending = unasked.reason("Ending", NODE_LIMIT).await?;
+    let ending = unasked.reason("Ending", LOST_NODE_LIMIT).await?;
     ensure!(message_of_held(&ending).contains("node"), "{}", message_of_held(&ending));
     let next = led_by(&unasked, 0, "app-1", TTL + SOON).await?;
     bench.figures.add("node cut off, nobody asks -> next leader (ttl 3 s)", next.at.since(start));
     check_waited(&unasked, tokens[1], &next, Duration::ZERO, SECOND)?;
     ensure!(past(&next)?.reason == "HolderGone", "{:?}", past(&next)?);
     bench.cluster.faults.heal_nodes().await?;
-    operators::all_available(&bench.cluster).await?;
-    quorums::default_is_ready(&bench.cluster).await
+    operators::all_ready(&bench.cluster).await
 }

@@ -35,8 +35,7 @@ impl Scene {
         let held = hold(bench, 2, Some("q"), TTL).await?;
         let mut waiting = Vec::new();
         for (name, key) in [("next-0", "held-0"), ("next-1", "held-1")] {
-            let lock = Lock::create(bench, claim(name, key, Some("q"), TTL)).await?;
-            lock.reason("Queued", SOON).await?;
+            let lock = Lock::queue(bench, claim(name, key, Some("q"), TTL)).await?;
             waiting.push(lock);
         }
         let monitor = KeyMonitor::start(&quorum, &format!("{}/held-0", bench.namespace)).await?;

@@ -7,8 +7,8 @@ use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use serde_json::json;
 
 use super::support::{
-    IDLE, LockVersion, POD_LIMIT, check_waited, container_of, finished, is_ready, job, next_second, owned_claim,
-    pod_claim, restarts, run, worker, works_on,
+    IDLE, LockVersion, POD_LIMIT, SECOND, check_waited, container_of, finished, is_ready, job, next_second,
+    owned_claim, pod_claim, restarts, run, with, worker, works_on,
 };
 use crate::{
     bench::Bench,
@@ -18,7 +18,6 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(4);
-const SECOND: Duration = Duration::from_secs(1);
 /// The time for which a pod works after its SIGTERM.
 const WORKS_ON: Duration = Duration::from_secs(7);
 /// The maximum difference between two watches of the test.
@@ -33,8 +32,7 @@ pub(crate) async fn a_pod_claim_ends_with_its_container_instance(bench: Bench) -
     let pod = first_pod.last()?.object;
     let container = container_of(&pod, "app").and_then(|c| c.container_id.clone());
     ensure!((&holder.pod_uid, &holder.container_id) == (&pod.metadata.uid, &container), "{holder:?}");
-    let second = Lock::create(&bench, pod_claim("second", "job", "worker-1", TTL)).await?;
-    second.reason("Queued", SOON).await?;
+    let second = Lock::queue(&bench, pod_claim("second", "job", "worker-1", TTL)).await?;
 
     // The kubelet reports whole seconds. A container that begins in the second of the grant is in doubt.
     next_second(&bench).await;
@@ -50,18 +48,15 @@ pub(crate) async fn a_pod_claim_ends_with_its_container_instance(bench: Bench) -
     // The restarted pod has the same name and UID, but the claim has ended.
     first_pod.until(POD_LIMIT, "restarted", |v| restarts(&v.object) == 1 && is_ready(&v.object)).await?;
     second.remove().await?;
-    let third = Lock::create(&bench, pod_claim("third", "job", "worker-0", TTL)).await?;
-    third.held(SOON).await?;
+    let _third = Lock::take(&bench, pod_claim("third", "job", "worker-0", TTL)).await?;
     ensure!(!is_held(&first.recorder.last()?.object), "a finished claim was held again");
     Ok(())
 }
 
 pub(crate) async fn a_claim_whose_pod_vanished_leaves_the_queue(bench: Bench) -> anyhow::Result<()> {
     let pod = run(&bench, worker(&bench, "worker-0", "worker", IDLE)).await?;
-    let holder = Lock::create(&bench, claim("holder", "job", None, TTL)).await?;
-    holder.held(SOON).await?;
-    let vanishing = Lock::create(&bench, pod_claim("a-vanishing", "job", "worker-0", TTL)).await?;
-    vanishing.reason("Queued", SOON).await?;
+    let holder = Lock::take(&bench, claim("holder", "job", None, TTL)).await?;
+    let vanishing = Lock::queue(&bench, pod_claim("a-vanishing", "job", "worker-0", TTL)).await?;
     next_second(&bench).await;
     let last = Lock::create(&bench, claim("b-last", "job", None, TTL)).await?;
     let at = |position| move |v: &LockVersion| status(&v.object).queue_position == Some(position);
@@ -73,16 +68,14 @@ pub(crate) async fn a_claim_whose_pod_vanished_leaves_the_queue(bench: Bench) ->
     let left = vanishing.reason("NoCandidate", SOON).await?;
     ensure!(message_of(&left.object, "Held").contains("worker-0"), "{:?}", status(&left.object));
     holder.delete().await?;
-    last.held(SOON).await?;
-    Ok(())
+    last.held(SOON).await.map(drop)
 }
 
 pub(crate) async fn a_pod_deleted_by_force_is_in_doubt_and_not_dead(bench: Bench) -> anyhow::Result<()> {
     run(&bench, worker(&bench, "worker-0", "worker", IDLE)).await?;
     let first = Lock::create(&bench, pod_claim("first", "job", "worker-0", TTL)).await?;
     let held = token(&first.held(SOON).await?.object)?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     bench.kubectl(&["delete", "pod", "worker-0", "--grace-period=0", "--force"]).await?;
     let ending = first.reason("Ending", SOON).await?;
     ensure!(message_of(&ending.object, "Held").contains("vanished"), "{:?}", status(&ending.object));
@@ -93,14 +86,11 @@ pub(crate) async fn a_pod_deleted_by_force_is_in_doubt_and_not_dead(bench: Bench
 }
 
 pub(crate) async fn a_pod_being_deleted_is_renewed_for_until_it_has_ended(bench: Bench) -> anyhow::Result<()> {
-    let mut pod = worker(&bench, "worker-0", "worker", &works_on(WORKS_ON));
-    pod["spec"]["terminationGracePeriodSeconds"] = json!(30);
-    let pods = run(&bench, pod).await?;
+    let pod = worker(&bench, "worker-0", "worker", &works_on(WORKS_ON));
+    let pods = run(&bench, with(pod, json!({"terminationGracePeriodSeconds": 30}))).await?;
     let ttl = Duration::from_secs(2);
-    let first = Lock::create(&bench, pod_claim("first", "job", "worker-0", ttl)).await?;
-    first.held(SOON).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
-    next.reason("Queued", SOON).await?;
+    let first = Lock::take(&bench, pod_claim("first", "job", "worker-0", ttl)).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, ttl)).await?;
     let start = bench.now();
     bench.delete::<Pod>("worker-0").await?;
     let held = next.held(WORKS_ON + SOON).await?;
@@ -133,10 +123,8 @@ pub(crate) async fn deleting_a_job_does_not_cut_its_pod_short(bench: Bench) -> a
     let job = job(&bench, WORKS_ON, None).await?;
     let pods = Recorder::<Pod>::labelled(bench.api(), "app=job").await?;
     let ttl = Duration::from_secs(2);
-    let owned = Lock::create(&bench, owned_claim("owned", &job, ttl)).await?;
-    owned.held(SOON).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
-    next.reason("Queued", SOON).await?;
+    let owned = Lock::take(&bench, owned_claim("owned", &job, ttl)).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, ttl)).await?;
 
     bench.delete::<Job>("job").await?;
     let deleted = |v: &LockVersion| v.object.metadata.deletion_timestamp.is_some();
@@ -147,6 +135,5 @@ pub(crate) async fn deleting_a_job_does_not_cut_its_pod_short(bench: Bench) -> a
     let ended = pods.until(SOON, "the container has terminated", has_terminated).await?;
     ensure!(ended.at.since(held.at) < WATCHES, "the next claim was held before the container had ended");
     renewed_until(&owned, &ended)?;
-    owned.recorder.until_gone(SOON).await?;
-    Ok(())
+    owned.recorder.until_gone(SOON).await.map(drop)
 }

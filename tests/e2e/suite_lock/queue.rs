@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use serde_json::json;
 
-use super::support::{LockVersion, finished, millis, next_second, suspend, with};
+use super::support::{LockVersion, finished, millis, next_second, pod_claim, suspend, with};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, status, token},
@@ -16,8 +16,7 @@ const TTL: Duration = Duration::from_secs(5);
 
 async fn at_position(lock: &Lock, position: i32) -> anyhow::Result<()> {
     let is_there = |v: &LockVersion| status(&v.object).queue_position == Some(position);
-    lock.recorder.until(SOON, &format!("at position {position}"), is_there).await?;
-    Ok(())
+    lock.recorder.until(SOON, &format!("at position {position}"), is_there).await.map(drop)
 }
 
 pub(crate) async fn a_queue_goes_by_priority_and_then_by_age(bench: Bench) -> anyhow::Result<()> {
@@ -54,10 +53,8 @@ pub(crate) async fn a_queue_goes_by_priority_and_then_by_age(bench: Bench) -> an
 }
 
 pub(crate) async fn claims_that_cannot_hold_block_nobody(bench: Bench) -> anyhow::Result<()> {
-    let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
-    holder.held(SOON).await?;
-    let mut nobody = with(claim("a-nobody", "reindex", None, TTL), json!({"priority": 9}));
-    nobody["spec"]["claim"] = json!({"podName": "no-such-pod"});
+    let holder = Lock::take(&bench, claim("holder", "reindex", None, TTL)).await?;
+    let nobody = with(pod_claim("a-nobody", "reindex", "no-such-pod", TTL), json!({"priority": 9}));
     let nobody = Lock::create(&bench, nobody).await?;
     let suspended = with(claim("b-suspended", "reindex", None, TTL), json!({"suspend": true}));
     let suspended = Lock::create(&bench, suspended).await?;
@@ -76,14 +73,12 @@ pub(crate) async fn claims_that_cannot_hold_block_nobody(bench: Bench) -> anyhow
     ensure!(took < Duration::from_secs(1), "the claim was held only after {took:?}");
 
     suspend(&suspended, false).await?;
-    suspended.reason("Queued", SOON).await?;
-    Ok(())
+    suspended.reason("Queued", SOON).await.map(drop)
 }
 
 pub(crate) async fn a_claim_that_waited_too_long_gives_up(bench: Bench) -> anyhow::Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(3);
-    let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
-    holder.held(SOON).await?;
+    let holder = Lock::take(&bench, claim("holder", "reindex", None, TTL)).await?;
     let waiting = with(claim("waiting", "reindex", None, TTL), json!({"waitTimeout": "3s"}));
     let waiting = Lock::create(&bench, waiting).await?;
     let start = waiting.reason("Queued", SOON).await?;
@@ -96,8 +91,7 @@ pub(crate) async fn a_claim_that_waited_too_long_gives_up(bench: Bench) -> anyho
     lock_names(&bench, "waiting", "WaitTimeout", &["WaitTimeout", "3s"]).await?;
 
     // The ended claim never queues again, so the next claim gets the lock.
-    let next = Lock::create(&bench, claim("next", "reindex", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "reindex", None, TTL)).await?;
     holder.remove().await?;
     next.held(SOON).await?;
     ensure!(!waiting.was_held(), "it was held after all");

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use redlock_operator::api::leader_label;
 
-use super::support::{IDLE, LockVersion, check_waited, election, finished, leader, led_by, past, run, worker};
+use super::support::{LockVersion, SECOND, check_waited, election, finished, leader, led_by, past, run_pair};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, reason_of, token},
@@ -16,11 +16,9 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(4);
-const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) async fn a_leader_that_is_asked_steps_down(bench: Bench) -> anyhow::Result<()> {
-    run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
-    run(&bench, worker(&bench, "app-1", "app", IDLE)).await?;
+    run_pair(&bench, "app", ["app-0", "app-1"]).await?;
     let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
     let held = lock.held(SOON).await?;
     let first = leader(&held.object).context("no leader")?;
@@ -45,8 +43,7 @@ pub(crate) async fn a_leader_that_is_asked_steps_down(bench: Bench) -> anyhow::R
 pub(crate) async fn a_broken_lock_runs_out_and_history_says_who_and_why(bench: Bench) -> anyhow::Result<()> {
     let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
     let held = token(&first.held(SOON).await?.object)?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     bench.break_lock("first", "break", "stuck since noon").await?;
     first.reason("Ending", SOON).await?;
     let after = next.held(TTL + SOON).await?;
@@ -65,8 +62,7 @@ pub(crate) async fn breaking_by_force_passes_the_lock_on_at_once_and_says_so(ben
     let ttl = Duration::from_secs(20);
     let first = Lock::create(&bench, claim("first", "job", None, ttl)).await?;
     let held = token(&first.held(SOON).await?.object)?;
-    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, ttl)).await?;
     let start = bench.now();
     bench.break_lock("first", "break-force", "machine is off").await?;
     let after = next.held(SOON).await?;

@@ -71,10 +71,8 @@ pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(benc
 /// In the leader's list the first claim holds the lock, and the next one waits.
 pub(crate) async fn a_leader_that_has_not_heard_of_a_release_harms_nobody(bench: Bench) -> anyhow::Result<()> {
     world::within(&bench, async |world| {
-        let first = Lock::create(&world.bench, claim("subject-a", SUBJECT, Some("q"), LONG)).await?;
-        first.held(SOON).await?;
-        let next = Lock::create(&world.bench, claim("subject-b", SUBJECT, Some("q"), LONG)).await?;
-        next.reason("Queued", SOON).await?;
+        let _first = Lock::take(&world.bench, claim("subject-a", SUBJECT, Some("q"), LONG)).await?;
+        let next = Lock::queue(&world.bench, claim("subject-b", SUBJECT, Some("q"), LONG)).await?;
         let (replica, gate) = world.standby().await?;
         gate.hold_back(LOCKS);
         world.bench.delete::<DistributedLock>("subject-a").await?;

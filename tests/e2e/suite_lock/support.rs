@@ -25,6 +25,11 @@ pub(crate) use crate::{
 
 /// A pod with a pulled image is ready within this time.
 pub(crate) const POD_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// A third of a ttl of 3 s, so that each renewal probes.
+pub(crate) const PROBE_PERIOD: Duration = Duration::from_secs(1);
+/// The limit until the node controller (50 s) and then the operator (15 s) treat a node as lost.
+pub(crate) const LOST_NODE_LIMIT: Duration = Duration::from_secs(120);
 /// Waits, and ends immediately on SIGTERM.
 pub(crate) const IDLE: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 /// Answers at `/healthz` on port 8080 while the file exists.
@@ -56,8 +61,15 @@ pub(crate) fn worker(bench: &Bench, name: &str, app: &str, script: &str) -> Valu
 }
 
 /// Places the pod on this node.
-pub(crate) fn placed(mut pod: Value, node: &str) -> Value {
-    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+pub(crate) fn placed(pod: Value, node: &str) -> Value {
+    with(pod, json!({"nodeSelector": {"kubernetes.io/hostname": node}}))
+}
+
+/// Adds fields to the first container of the pod.
+pub(crate) fn with_container(mut pod: Value, more: Value) -> Value {
+    if let (Some(container), Value::Object(more)) = (pod["spec"]["containers"][0].as_object_mut(), more) {
+        container.extend(more);
+    }
     pod
 }
 
@@ -83,6 +95,14 @@ pub(crate) async fn run(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Po
     Ok(recorder)
 }
 
+/// Runs two pods with this label `app` that wait, one after the other.
+pub(crate) async fn run_pair(bench: &Bench, app: &str, names: [&str; 2]) -> anyhow::Result<()> {
+    for name in names {
+        run(bench, worker(bench, name, app, IDLE)).await?;
+    }
+    Ok(())
+}
+
 /// Deletes the pod of this name, and runs this one in its place.
 pub(crate) async fn replace(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Pod>> {
     let name = pod["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
@@ -93,8 +113,7 @@ pub(crate) async fn replace(bench: &Bench, pod: Value) -> anyhow::Result<Recorde
 
 /// Creates a pod and a watch on it.
 pub(crate) async fn create(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Pod>> {
-    let name = pod["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
-    let recorder = bench.record::<Pod>(&name).await?;
+    let recorder = bench.record::<Pod>(pod["metadata"]["name"].as_str().context("a pod without a name")?).await?;
     bench.create::<Pod>(pod).await?;
     Ok(recorder)
 }
@@ -137,9 +156,7 @@ pub(crate) fn owned_claim(name: &str, job: &Job, ttl: Duration) -> Value {
 
 /// A claim of a pod.
 pub(crate) fn pod_claim(name: &str, key: &str, pod: &str, ttl: Duration) -> Value {
-    let mut lock = claim(name, key, None, ttl);
-    lock["spec"]["claim"] = json!({"podName": pod});
-    lock
+    with(claim(name, key, None, ttl), json!({"claim": {"podName": pod}}))
 }
 
 /// Suspends a lock, so that it is not renewed, or ends its suspension.

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::support::{
-    IDLE, LockVersion, POD_LIMIT, acquired_at, check_waited, create, finished, led_by, millis, ordered, pod_claim, run,
-    suspend, with, worker,
+    IDLE, LockVersion, POD_LIMIT, SECOND, acquired_at, check_waited, create, finished, led_by, millis, ordered,
+    pod_claim, run, run_pair, suspend, with, worker,
 };
 use crate::{
     bench::Bench,
@@ -18,28 +18,24 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
-const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) async fn a_lock_is_kept_for_min_hold(bench: Bench) -> anyhow::Result<()> {
     const MIN_HOLD: Duration = Duration::from_secs(6);
     let first = Lock::create(&bench, with(claim("first", "job", None, TTL), json!({"minHold": "6s"}))).await?;
     let held = first.held(SOON).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     first.delete().await?;
     check_kept(&held, &next.held(MIN_HOLD + SOON).await?, MIN_HOLD)
 }
 
 pub(crate) async fn a_pod_that_finishes_fast_keeps_its_lock_for_min_hold(bench: Bench) -> anyhow::Result<()> {
     const MIN_HOLD: Duration = Duration::from_secs(8);
-    let mut pod = worker(&bench, "cron-0", "cron", "sleep 3");
-    pod["spec"]["restartPolicy"] = json!("Never");
+    let pod = with(worker(&bench, "cron-0", "cron", "sleep 3"), json!({"restartPolicy": "Never"}));
     let pods = create(&bench, pod).await?;
     let first = with(pod_claim("first", "job", "cron-0", TTL), json!({"minHold": "8s"}));
     let first = Lock::create(&bench, first).await?;
     let held = first.held(POD_LIMIT).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     let ended = |v: &Version<Pod>| v.object.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Succeeded");
     pods.until(SOON, "the pod has finished", ended).await?;
     check_kept(&held, &next.held(MIN_HOLD + SOON).await?, MIN_HOLD)
@@ -73,8 +69,7 @@ pub(crate) async fn lock_delay_holds_back_the_next_holder_after_a_loss(bench: Be
     let first = with(pod_claim("first", "job", "worker-0", TTL), json!({"lockDelay": "4s"}));
     let first = Lock::create(&bench, first).await?;
     let held = token(&first.held(SOON).await?.object)?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     bench.kubectl(&["delete", "pod", "worker-0", "--grace-period=0", "--force"]).await?;
     next.reason("LockDelay", TTL + SOON).await?;
     let next = next.held(TTL + DELAY + SOON).await?;
@@ -82,10 +77,8 @@ pub(crate) async fn lock_delay_holds_back_the_next_holder_after_a_loss(bench: Be
 }
 
 pub(crate) async fn lock_delay_does_not_slow_down_a_clean_release(bench: Bench) -> anyhow::Result<()> {
-    let first = Lock::create(&bench, with(claim("first", "job", None, TTL), json!({"lockDelay": "10s"}))).await?;
-    first.held(SOON).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let first = Lock::take(&bench, with(claim("first", "job", None, TTL), json!({"lockDelay": "10s"}))).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     let start = bench.now();
     first.delete().await?;
     let took = next.held(SOON).await?.at.since(start);
@@ -107,8 +100,7 @@ pub(crate) async fn a_finished_claim_is_deleted_after_its_time(bench: Bench) -> 
 pub(crate) async fn a_suspended_claim_passes_the_lock_on_and_queues_again(bench: Bench) -> anyhow::Result<()> {
     let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
     let held = token(&first.held(SOON).await?.object)?;
-    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
     suspend(&first, true).await?;
     first.reason("Ending", SOON).await?;
     let between = next.held(TTL + SOON).await?;
@@ -126,9 +118,7 @@ pub(crate) async fn a_suspended_claim_passes_the_lock_on_and_queues_again(bench:
 
 pub(crate) async fn lock_delay_keeps_the_next_leader_waiting_too(bench: Bench) -> anyhow::Result<()> {
     const DELAY: Duration = Duration::from_secs(3);
-    for name in ["app-0", "app-1"] {
-        run(&bench, worker(&bench, name, "app", IDLE)).await?;
-    }
+    run_pair(&bench, "app", ["app-0", "app-1"]).await?;
     let lock = with(ordered("app", "app", TTL, None), json!({"lockDelay": "3s"}));
     let lock = Lock::create(&bench, lock).await?;
     let held = lock.held(SOON).await?;

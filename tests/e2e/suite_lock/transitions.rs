@@ -19,11 +19,9 @@ pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) ->
     let ttl = Duration::from_secs(3);
     operators::all_available(&bench.cluster).await?;
     let lock = with(claim("job", "job", None, ttl), json!({"validity": "Transitions"}));
-    let lock = Lock::create(&bench, lock).await?;
-    lock.held(SOON).await?;
+    let lock = Lock::take(&bench, lock).await?;
     lock.fully_voted(SOON).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, ttl)).await?;
     lock.recorder.never_during(lock.recorder.mark(), QUIET, "a write while nothing changes", |_| true).await?;
 
     let leases = operators::watch_leader(&bench.cluster).await?;
@@ -43,8 +41,7 @@ pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) ->
 pub(crate) async fn a_grant_costs_two_writes_and_a_release_two(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let quiet = json!({"validity": "Transitions"});
-    let lock = Lock::create(&bench, with(claim("job", "job", None, Duration::from_secs(10)), quiet)).await?;
-    lock.held(SOON).await?;
+    let lock = Lock::take(&bench, with(claim("job", "job", None, Duration::from_secs(10)), quiet)).await?;
     // A follow-up write would come now.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let granted = lock.recorder.mark();
@@ -61,10 +58,8 @@ pub(crate) async fn a_lock_with_transitions_is_not_cut_short(bench: Bench) -> an
     // The lock is renewed every 2 s, so at least 4 s are always left.
     let (ttl, left) = (Duration::from_secs(6), Duration::from_millis(3500));
     let lock = with(claim("job", "job", None, ttl), json!({"validity": "Transitions"}));
-    let lock = Lock::create(&bench, lock).await?;
-    lock.held(SOON).await?;
-    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
-    next.reason("Queued", SOON).await?;
+    let lock = Lock::take(&bench, lock).await?;
+    let next = Lock::queue(&bench, claim("next", "job", None, ttl)).await?;
     // The published validity of the grant expires, but the lock does not.
     tokio::time::sleep(ttl + Duration::from_secs(1)).await;
     let asked = bench.wall().0;

@@ -54,9 +54,8 @@ pub(crate) async fn a_single_pod_leads_and_the_next_follows_in_three_seconds(ben
         if round == ROUNDS {
             break;
         }
-        deployment
-            .until_after(deployment.mark() - 1, PODS_LIMIT, "three pods are ready", |v| ready(&v.object) == 3)
-            .await?;
+        let three = |v: &Version<Deployment>| ready(&v.object) == 3;
+        deployment.until_after(deployment.mark() - 1, PODS_LIMIT, "three pods are ready", three).await?;
 
         let start = bench.now();
         bench.cluster.faults.kill_container(&bench.namespace, &leader.pod, "app").await?;
@@ -106,8 +105,7 @@ fn leader_of(version: &Version<redlock_operator::api::DistributedLock>) -> anyho
 }
 
 fn ready_pods(slice: &EndpointSlice) -> Vec<&str> {
-    let ready =
-        |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+    let ready = |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|all| all.ready).unwrap_or(true);
     slice.endpoints.iter().filter(ready).filter_map(|one| one.target_ref.as_ref()?.name.as_deref()).collect()
 }
 

@@ -5,10 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use redlock_operator::{
-    api::{FenceReason, MemberState},
-    redlock::{Drift, rejoin_delay},
-};
+use redlock_operator::api::{FenceReason, MemberStatus};
 
 use crate::{
     bench::Bench,
@@ -16,6 +13,8 @@ use crate::{
     history::check_held_throughout,
     locks::{Lock, SOON, claim, status},
     quorums::{Quorum, check_admission},
+    record::Version,
+    suite_quorum::helpers::{delay, is_admitted, is_fenced_for},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(5);
@@ -28,40 +27,30 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
     let client = Client::start(&quorum).await?;
     let command = format!("redis {VICTIM} SET {}/probe-$n x NX PX 50", bench.namespace);
     let monitor = Monitor::start(&quorum, "monitor", &command).await?;
-    let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
-    lock.held(SOON).await?;
+    let lock = Lock::take(&bench, claim("job", "job", Some("q"), TTL)).await?;
     let before = |line: &Line| line.text == "OK";
     monitor.until(0, SOON, "the foreign client's SET succeeds", before).await?;
 
     let mark = quorum.recorder.mark();
     let killed = bench.wall().0;
     bench.cluster.faults.kill_container(&bench.namespace, "q-1-0", "redis").await?;
-    let restarted = |m: &redlock_operator::api::MemberStatus| {
-        // The wait begins when the operator has evidence of the end of the earlier process.
-        m.state == MemberState::Fenced && m.reason == Some(FenceReason::Restarted) && m.predecessor.is_none()
-    };
-    let (observed, fenced) =
-        quorum.member_until(mark, VICTIM, RESTART_LIMIT, "is fenced as Restarted", restarted).await?;
+    // The wait begins when the operator has evidence of the end of the earlier process.
+    let restarted = |m: &MemberStatus| is_fenced_for(m, FenceReason::Restarted) && m.predecessor.is_none();
+    let (observed, fenced) = quorum.member_until(mark, VICTIM, RESTART_LIMIT, "is fenced again", restarted).await?;
     let rejoin_at = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
     ensure!(rejoin_at > observed.wall.0, "rejoinAt is not in the future: {fenced:?}");
     let fenced_message = lock.recorder.last()?;
     ensure!(status(&fenced_message.object).holder.is_some(), "the lock has no holder");
 
-    let admitted = |m: &redlock_operator::api::MemberStatus| m.state == MemberState::Admitted;
     let after_fencing = quorum.recorder.mark();
     let limit = MAX_TTL + RESTART_LIMIT;
-    let (_, admitted) = quorum.member_until(after_fencing, VICTIM, limit, "is admitted again", admitted).await?;
-    check_admission(&admitted, rejoin_at, killed, rejoin_delay(MAX_TTL, Drift::default(), Duration::from_millis(50)))?;
+    let (_, admitted) = quorum.member_until(after_fencing, VICTIM, limit, "is admitted again", is_admitted).await?;
+    check_admission(&admitted, rejoin_at, killed, delay(MAX_TTL))?;
     let admitted_at = admitted.admitted_at.context("no admittedAt")?.as_millis();
     bench.figures.add("admission after rejoinAt", Duration::from_millis(u64::try_from(admitted_at - rejoin_at)?));
 
-    let full_again = |votes: Option<String>| votes.as_deref() == Some("3/3");
-    let repaired = lock
-        .recorder
-        .until_after(0, SOON, "votes are back at 3/3", |v| {
-            v.wall.0 > admitted_at && full_again(status(&v.object).votes)
-        })
-        .await?;
+    let full_again = |v: &Version<_>| v.wall.0 > admitted_at && status(&v.object).votes.as_deref() == Some("3/3");
+    let repaired = lock.recorder.until(SOON, "votes are back at 3/3", full_again).await?;
     let took = u64::try_from(repaired.wall.0 - admitted_at)?;
     bench.figures.add("admission -> votes back at 3/3", Duration::from_millis(took));
     let key = format!("{}/job", bench.namespace);

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use crate::{
     bench::Bench,
     history::check_held_throughout,
-    locks::{Lock, SOON, claim},
+    locks::{Lock, claim},
     operators,
 };
 
@@ -18,9 +18,7 @@ const TTL: Duration = Duration::from_secs(10);
 
 async fn held_lock(bench: &Bench) -> anyhow::Result<Lock> {
     operators::all_available(&bench.cluster).await?;
-    let lock = Lock::create(bench, claim("job", "job", None, TTL)).await?;
-    lock.held(SOON).await?;
-    Ok(lock)
+    Lock::take(bench, claim("job", "job", None, TTL)).await
 }
 
 /// Waits until the next leader has renewed the lock and published that.

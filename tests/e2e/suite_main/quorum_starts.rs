@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
-use redlock_operator::{
-    api::{FenceReason, MemberState},
-    redlock::{Drift, rejoin_delay},
-};
+use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
 use serde_json::json;
 
 use crate::{
     bench::Bench,
-    foreign::{Client, Monitor},
+    foreign::{Client, Line, Monitor},
     quorums::{Quorum, check_admission, is_ready, member_of},
+    suite_quorum::helpers::{delay, is_admitted},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(8);
@@ -27,19 +25,17 @@ pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyho
     let monitor = Monitor::start(&quorum, "monitor", &command).await?;
     let client = Client::start(&quorum).await?;
 
-    let delay = rejoin_delay(MAX_TTL, Drift::default(), Duration::from_millis(50));
     let mut first_admission = i64::MAX;
     for index in 0..3 {
-        let (_, fenced) =
-            quorum.member_until(0, index, POD_LIMIT, "is fenced", |m| m.state == MemberState::Fenced).await?;
+        let is_fenced = |m: &MemberStatus| m.state == MemberState::Fenced;
+        let (_, fenced) = quorum.member_until(0, index, POD_LIMIT, "is fenced", is_fenced).await?;
         ensure!(fenced.reason == Some(FenceReason::FirstStart), "{fenced:?}");
         let rejoin_at = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
         let limit = MAX_TTL + POD_LIMIT;
-        let (_, admitted) =
-            quorum.member_until(0, index, limit, "is admitted", |m| m.state == MemberState::Admitted).await?;
+        let (_, admitted) = quorum.member_until(0, index, limit, "is admitted", is_admitted).await?;
         let started = redis_started(&bench, &quorum, index).await?;
         ensure!(started >= begun.0 - 1000, "the pod is older than the test");
-        check_admission(&admitted, rejoin_at, started, delay)?;
+        check_admission(&admitted, rejoin_at, started, delay(MAX_TTL))?;
         first_admission = first_admission.min(admitted.admitted_at.context("no admittedAt")?.as_millis());
     }
 
@@ -49,16 +45,15 @@ pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyho
     bench.kubectl(&["wait", "--for=condition=Ready", "rq/q", "--timeout=10s"]).await?;
     ensure!(bench.api::<PodDisruptionBudget>().get_opt("q").await?.is_some(), "the quorum has no PodDisruptionBudget");
 
-    let lines = monitor
-        .until(bench.wall().0, POD_LIMIT, "an answer by each member", |line| line.text.starts_with("2 "))
-        .await?;
+    let is_last = |line: &Line| line.text.starts_with("2 ");
+    let lines = monitor.until(bench.wall().0, POD_LIMIT, "an answer by each member", is_last).await?;
     let early: Vec<_> = lines.iter().filter(|line| line.at < first_admission).collect();
     ensure!(early.iter().all(|line| !line.text.ends_with(" OK")), "a SET before the first admission: {early:?}");
     let refused = early.iter().filter(|line| line.text.contains("NOPERM")).count();
     ensure!(refused >= 3, "the monitor saw no refusal before the first admission: {early:?}");
     for member in 0..3 {
-        let answer =
-            client.redis(member, &["SET", &format!("{}/after", bench.namespace), "x", "NX", "PX", "1000"]).await?;
+        let key = format!("{}/after", bench.namespace);
+        let answer = client.redis(member, &["SET", &key, "x", "NX", "PX", "1000"]).await?;
         ensure!(answer == "OK", "{} is admitted and answers {answer}", quorum.member(member));
         let outside = client.redis(member, &["SET", "elsewhere/key", "x", "NX", "PX", "1000"]).await?;
         ensure!(outside.contains("NOPERM"), "a key outside the client's prefix: {outside}");

@@ -32,15 +32,13 @@ pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> any
     let client = Client::start(&quorum).await?;
     // Each fault of a lock occurs once, so that its messages are checked: a foreign holder, a foreign key without time to
     // live, a lost vote.
-    let held = Lock::create(&bench, claim("held", "held", Some("q"), MAX_TTL)).await?;
-    held.held(SOON).await?;
+    let held = Lock::take(&bench, claim("held", "held", Some("q"), MAX_TTL)).await?;
     let foreign = format!("SET {}/taken foreign-secret-value NX PX 2000", bench.namespace);
     client.shell(&format!("redis 0 {foreign}; redis 1 {foreign}")).await?;
     let taken = Lock::create(&bench, claim("taken", "taken", Some("q"), MAX_TTL)).await?;
     taken.reason("HeldByOther", SOON).await?;
-    let mut needles =
-        vec![Needle { what: "a foreign client's lock value".into(), text: "foreign-secret-value".into() }];
-    needles.push(lock_value(&bench, &client, "held").await?);
+    let foreign = Needle { what: "a foreign client's lock value".into(), text: "foreign-secret-value".into() };
+    let mut needles = vec![foreign, lock_value(&bench, &client, "held").await?];
     client.redis(0, &["DEL", &format!("{}/held", bench.namespace)]).await?;
     held.renewed(MAX_TTL).await.context("where a vote was lost")?;
     taken.held(SOON).await?;

@@ -87,8 +87,7 @@ pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(
     // No member answers for the lock's key, so the lock is deleted only when no member can have the key.
     lock.delete().await?;
     lock.recorder.until_gone(delay(max_ttl) + SOON).await?;
-    quorum.recorder.until_gone(LIMIT).await?;
-    Ok(())
+    quorum.recorder.until_gone(LIMIT).await.map(drop)
 }
 
 /// A script that has written keeps a member busy, so the leader cannot close it.
@@ -100,13 +99,10 @@ pub(crate) async fn a_quorum_with_a_busy_member_goes(bench: Bench) -> anyhow::Re
     let command =
         format!("redis-cli --no-auth-warning -u \"{url}\" EVAL \"{script}\" 1 {}/busy; sleep 3600", bench.namespace);
     let _monitor = Monitor::run(&quorum, "busy", &command).await?;
-    poll::until(SOON, "the member is busy", async || {
-        Ok(client.redis(0, &["PING"]).await?.contains("BUSY").then_some(()))
-    })
-    .await?;
+    let is_busy = async || Ok(client.redis(0, &["PING"]).await?.contains("BUSY").then_some(()));
+    poll::until(SOON, "the member is busy", is_busy).await?;
     bench.delete::<RedisQuorum>("q").await?;
-    quorum.recorder.until_gone(LIMIT).await?;
-    Ok(())
+    quorum.recorder.until_gone(LIMIT).await.map(drop)
 }
 
 /// All objects are deleted at the same time, so the Redis pods can end first.
@@ -118,6 +114,5 @@ pub(crate) async fn a_namespace_with_held_locks_goes(bench: Bench) -> anyhow::Re
     bench.close().await?;
     bench.figures.add("namespace with a quorum and a held lock deleted", bench.now().since(start));
     lock.recorder.until_gone(SOON).await?;
-    quorum.recorder.until_gone(SOON).await?;
-    Ok(())
+    quorum.recorder.until_gone(SOON).await.map(drop)
 }

@@ -25,6 +25,7 @@ use crate::{
     masters::Masters,
     quorums::{Quorum, max_ttl_in_force, member_of},
     record::Version,
+    spans::{Span, check_exclusion},
     suite_lock::support::finished,
 };
 
@@ -67,12 +68,11 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     let ip = masters.ip();
     let ports = json!([{"name": "redis", "port": 7_000}]);
     bench.create::<Service>(json!({"metadata": {"name": "vm"}, "spec": {"clusterIP": "None", "ports": ports}})).await?;
-    bench
-        .create::<EndpointSlice>(json!({
-            "metadata": {"name": "vm", "labels": {"kubernetes.io/service-name": "vm"}},
-            "addressType": "IPv4", "endpoints": [{"addresses": [ip]}], "ports": ports,
-        }))
-        .await?;
+    let slice = json!({
+        "metadata": {"name": "vm", "labels": {"kubernetes.io/service-name": "vm"}},
+        "addressType": "IPv4", "endpoints": [{"addresses": [ip]}], "ports": ports,
+    });
+    bench.create::<EndpointSlice>(slice).await?;
     let address = format!("vm.{}.svc:7000", bench.namespace);
     let quorum = masters.ready(&bench, masters.manifest("q", 2, &[address], MAX_TTL)).await?;
     let lock = held_lock(&bench, TTL).await?;
@@ -86,28 +86,8 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     lock.remove().await
 }
 
-/// A time in which a holder certainly held the lock: from its acquisition until its release.
-#[derive(Debug)]
-pub(super) struct Hold {
-    who: String,
-    from: i64,
-    to: i64,
-    token: i64,
-}
-
-/// Checks that no two holds overlapped, and that tokens rose in the order of time.
-pub(super) fn check_one_after_the_other(mut holds: Vec<Hold>) -> anyhow::Result<Vec<Hold>> {
-    holds.sort_by_key(|hold| hold.from);
-    for pair in holds.windows(2) {
-        let [before, after] = pair else { continue };
-        ensure!(before.to <= after.from, "held together: {before:?} and {after:?}");
-        ensure!(before.token < after.token, "tokens did not rise: {before:?} and {after:?}");
-    }
-    Ok(holds)
-}
-
 /// Takes and releases the lock repeatedly.
-pub(super) async fn contend(bench: Bench, who: &'static str, times: usize) -> anyhow::Result<Vec<Hold>> {
+pub(super) async fn contend(bench: Bench, who: &'static str, times: usize) -> anyhow::Result<Vec<Span>> {
     let mut holds = Vec::new();
     for number in 0..times {
         let name = format!("{who}-{number}");
@@ -117,7 +97,7 @@ pub(super) async fn contend(bench: Bench, who: &'static str, times: usize) -> an
         let from = status(&held).acquired_at.context("no acquiredAt")?.as_millis();
         tokio::time::sleep(Duration::from_millis(150)).await;
         ensure!(is_held(&lock.recorder.last()?.object), "{name} was lost");
-        holds.push(Hold { who: name, from, to: bench.wall().0, token: token(&held)? });
+        holds.push(Span { who: name, from, until: bench.wall().0, token: Some(token(&held)?) });
         lock.remove().await?;
     }
     Ok(holds)
@@ -141,7 +121,8 @@ async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     }
     let (mut holds, others) = tokio::try_join!(contend(bench.clone(), "ours", 6), contend(other.clone(), "theirs", 6))?;
     holds.extend(others);
-    let holds = check_one_after_the_other(holds)?;
+    check_exclusion(&holds)?;
+    holds.sort_by_key(|hold| hold.from);
     let turns = holds.windows(2).filter(|pair| pair[0].who.split('-').next() != pair[1].who.split('-').next()).count();
     ensure!(turns > 0, "they never took turns: {holds:?}");
     Ok(())
@@ -213,8 +194,7 @@ pub(crate) async fn a_longer_max_ttl_is_used_when_all_have_it(bench: Bench) -> a
         };
         raised.recorder.until(RESTART_LIMIT, "maxTTLInForce is 8s", is_raised).await?;
     }
-    let wide = Lock::create(&bench, claim("wide", "wide", Some("longer"), 2 * TTL)).await?;
-    wide.held(SOON).await?;
+    let wide = Lock::take(&bench, claim("wide", "wide", Some("longer"), 2 * TTL)).await?;
     wide.remove().await
 }
 

@@ -6,15 +6,16 @@ use anyhow::{Context as _, ensure};
 use redlock_operator::api::{PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use serde_json::{Value, json};
 
-use super::external::{Hold, check_never_disagreed, check_one_after_the_other, contend};
+use super::external::{check_never_disagreed, contend};
 use super::helpers::{condition, held_lock, reason_after};
 use crate::{
     bench::Bench,
     history::check_held_throughout,
-    locks::{Lock, SOON, claim},
+    locks::{Lock, claim, with},
     masters::Masters,
     quorums::{Quorum, member_of},
     record::Version,
+    spans::check_exclusion,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -27,9 +28,7 @@ fn external(masters: &Masters, which: &[usize]) -> Value {
 }
 
 fn manifest(masters: &Masters, members: usize, which: &[usize]) -> Value {
-    let mut manifest = masters.manifest("q", members, &[], MAX_TTL);
-    manifest["spec"]["external"] = external(masters, which);
-    manifest
+    with(masters.manifest("q", members, &[], MAX_TTL), json!({"external": external(masters, which)}))
 }
 
 /// Changes the members.
@@ -81,7 +80,7 @@ pub(crate) async fn a_master_of_others_is_replaced_with_a_pause(bench: Bench) ->
     let message = reason_after(&quorum, mark, CHANGE_LIMIT, "QuorumAgrees", "MembersChanging").await?;
     ensure!(message.contains("no lock is granted"), "{message}");
     changed(&quorum, mark, &["vm-1", "vm-2", "vm-3"], 2).await?;
-    check_one_after_the_other(turns.await??)?;
+    check_exclusion(&turns.await??)?;
     held_lock(&bench, TTL).await?.remove().await
 }
 
@@ -93,8 +92,7 @@ async fn both_change(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     let masters = Masters::start(bench, 4).await?;
     let list = manifest(&masters, 0, &[0, 1, 2]);
     let (ours, theirs) = tokio::try_join!(masters.ready(bench, list.clone()), masters.ready(other, list))?;
-    let lock = Lock::create(other, claim("theirs", "theirs", Some("q"), TTL)).await?;
-    lock.held(SOON).await?;
+    let lock = Lock::take(other, claim("theirs", "theirs", Some("q"), TTL)).await?;
 
     // The operator that changes its list first stops, and names the other one. The other one continues.
     let mark = edit(&ours, &masters, 0, &[1, 2, 3]).await?;
@@ -114,9 +112,9 @@ async fn both_change(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
         quorum.recorder.until_after(mark, CHANGE_LIMIT, "both have the new list", agrees).await?;
     }
     let turns = tokio::spawn(contend(bench.clone(), "we", 5));
-    let mut holds: Vec<Hold> = contend(other.clone(), "they", 5).await?;
+    let mut holds = contend(other.clone(), "they", 5).await?;
     holds.extend(turns.await??);
-    check_one_after_the_other(holds)?;
+    check_exclusion(&holds)?;
     lock.remove().await
 }
 
@@ -130,7 +128,7 @@ pub(crate) async fn own_members_become_masters_of_others_and_back(bench: Bench) 
     changed(&quorum, mark, &["q-0", "q-1", "vm-1"], 3).await?;
     let mark = edit(&quorum, &masters, 3, &[]).await?;
     changed(&quorum, mark, &["q-0", "q-1", "q-2"], 4).await?;
-    check_one_after_the_other(turns.await??).map(drop)
+    check_exclusion(&turns.await??)
 }
 
 pub(crate) async fn a_dead_master_is_replaced_at_a_persons_word(bench: Bench) -> anyhow::Result<()> {

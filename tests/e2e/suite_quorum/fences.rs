@@ -123,12 +123,12 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
         let left = u64::try_from(at - early - bench.wall().0).unwrap_or(0);
         // The test needs this exact moment, so it cannot await a condition.
         tokio::time::sleep(Duration::from_millis(left)).await;
-        faults.pause_container(namespace, &leader.pod, "operator").await?;
+        let frozen = faults.freeze(namespace, &leader.pod, "operator").await?;
         let next = operators::until_next_term(&leases, &leader).await;
         let mark = quorum.recorder.mark();
         let second = kill(&bench, 1).await;
         let fenced = fenced_again(&quorum, mark, "q-1").await;
-        faults.resume_container(namespace, &leader.pod, "operator").await?;
+        faults.end(frozen).await?;
         ensure!(next?.pod != leader.pod, "the frozen replica leads");
         let (second, _) = (second?, fenced?);
         check_rejoin(&quorum, mark, "q-1", second, MAX_TTL).await?;

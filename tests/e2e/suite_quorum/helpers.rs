@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim},
+    locks::{Lock, claim},
     quorums::{Quorum, check_admission, member_of},
     record::Version,
 };
@@ -30,9 +30,7 @@ pub(crate) fn delay(max_ttl: Duration) -> Duration {
 
 /// A claim on the quorum `q` that is held.
 pub(crate) async fn held_lock(bench: &Bench, ttl: Duration) -> anyhow::Result<Lock> {
-    let lock = Lock::create(bench, claim("job", "job", Some("q"), ttl)).await?;
-    lock.held(SOON).await?;
-    Ok(lock)
+    Lock::take(bench, claim("job", "job", Some("q"), ttl)).await
 }
 
 /// The quorum `q`, and a claim on it that is held.

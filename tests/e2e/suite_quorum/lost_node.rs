@@ -18,6 +18,7 @@ use crate::{
     operators, pods,
     quorums::{Quorum, member_of},
     record::{Recorder, Version},
+    spans::millis,
     suite_causes::surfaces::quorum_names,
 };
 
@@ -54,8 +55,8 @@ impl LostMember {
         let mark = quorum.recorder.mark();
         bench.kubectl(&["delete", "pod", "q-1-0", "--force", "--grace-period=0"]).await?;
         let unconfirmed = |m: &_| is_fenced_for(m, FenceReason::PredecessorUnconfirmed);
-        let (_, fenced) =
-            quorum.member_until(mark, 1, RESTART_LIMIT, "is fenced as PredecessorUnconfirmed", unconfirmed).await?;
+        let what = "is fenced as PredecessorUnconfirmed";
+        let (_, fenced) = quorum.member_until(mark, 1, RESTART_LIMIT, what, unconfirmed).await?;
         let message = fenced.message.unwrap_or_default();
         ensure!(message.contains(&node) && message.contains(&uid), "{message}");
         ensure!(fenced.node_name.as_deref() != Some(node.as_str()), "the successor is on the lost node");
@@ -78,7 +79,7 @@ impl LostMember {
         let what = format!("is admitted after {evidence}");
         let (_, admitted) = self.quorum.member_until(mark, 1, limit, &what, is_admitted).await?;
         let waited = admitted.admitted_at.context("no admittedAt")?.as_millis() - since;
-        let least = i64::try_from(delay(MAX_TTL).as_millis())?;
+        let least = millis(delay(MAX_TTL));
         ensure!(waited >= least, "admitted {waited} ms after {evidence}, not {least}");
         // The operator's leader can be on the lost node, and a validity can expire in the status before the next one is
         // published.
@@ -148,14 +149,9 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(ben
     let mark = lost.nodes.mark();
     bench.cluster.faults.heal_nodes().await?;
     lost.ready_again(mark).await?;
-    let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
-    let limit = NODE_READY_FOR + RESTART_LIMIT;
-    let (_, admitted) = lost.quorum.member_until(mark, 1, limit, "is admitted after two minutes", is_admitted).await?;
-    let waited = admitted.admitted_at.context("no admittedAt")?.as_millis() - since;
     // The operator can observe the Ready node up to a second before this test.
-    let least = i64::try_from((NODE_READY_FOR + delay(MAX_TTL)).as_millis())? - 1000;
-    ensure!(waited >= least, "admitted {waited} ms after the node was Ready again, not {least}");
-    check_never_lost(&lost.lock.recorder.versions())?;
+    let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0 + millis(NODE_READY_FOR) - 1000);
+    lost.comes_back(mark, since, NODE_READY_FOR + RESTART_LIMIT, "two minutes with a kubelet").await?;
     operators::all_available(&bench.cluster).await
 }
 
@@ -173,10 +169,8 @@ pub(crate) async fn a_member_that_was_cut_off_goes_on_voting(bench: Bench) -> an
     let mark = quorum.recorder.mark();
     bench.cluster.faults.heal_nodes().await?;
     let (_, after) = quorum.member_until(mark, 1, RESTART_LIMIT, "is admitted", is_admitted).await?;
-    ensure!(
-        after.run_id == before.run_id && after.admitted_at == before.admitted_at,
-        "not as before: {before:?}, then {after:?}"
-    );
+    let is_same = after.run_id == before.run_id && after.admitted_at == before.admitted_at;
+    ensure!(is_same, "not as before: {before:?}, then {after:?}");
     check_never_lost(&lock.recorder.versions())?;
     operators::all_available(&bench.cluster).await
 }

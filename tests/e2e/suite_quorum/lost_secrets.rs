@@ -67,10 +67,8 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
     ensure!(message.contains("q-auth"), "{message}");
     // An outside client can still use its old password on members that were not restarted.
     let key = format!("{}/outside", bench.namespace);
-    ensure!(
-        outside.redis(2, &["SET", &key, "x", "PX", "100"]).await? == "OK",
-        "a client with the old password is refused"
-    );
+    let answer = outside.redis(2, &["SET", &key, "x", "PX", "100"]).await?;
+    ensure!(answer == "OK", "a client with the old password is refused: {answer}");
     let next = Lock::create(&bench, claim("next", "job", Some("q"), TTL)).await?;
     let lost = all_admitted(&quorum).await?;
 
@@ -87,12 +85,9 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
     }
     // The condition reported the loss and the progress before.
     let versions = quorum.recorder.versions();
-    let texts: Vec<String> = versions
-        .iter()
-        .skip(lost)
-        .map(|version| condition(version, "Ready"))
-        .filter_map(|(_, reason, message)| (reason == "AuthLost").then_some(message))
-        .collect();
+    let conditions = versions.iter().skip(lost).map(|version| condition(version, "Ready"));
+    let texts: Vec<String> =
+        conditions.filter(|(_, reason, _)| reason == "AuthLost").map(|(.., message)| message).collect();
     for part in ["0 of 3 run with the new ones", "1 of 3 run", "2 of 3 run"] {
         ensure!(texts.iter().any(|text| text.contains(part)), "no message has {part:?}: {texts:#?}");
     }
@@ -140,8 +135,7 @@ pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Benc
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let delete = ["delete", "secret/q-auth", "rq/q", "--wait=false"];
     operators::while_stopped(&bench.cluster, bench.kubectl(&delete)).await?;
-    quorum.recorder.until_gone(LOSS_LIMIT).await?;
-    Ok(())
+    quorum.recorder.until_gone(LOSS_LIMIT).await.map(drop)
 }
 
 /// The leader is frozen, the Secret is deleted, and another replica leads that has never read it.
@@ -169,17 +163,16 @@ async fn write_back(bench: &Bench, quorum: &Quorum) -> anyhow::Result<()> {
     operators::until_leads(&leases, &name).await?;
     let leader = operators::current(&leases)?;
     let mark = quorum.recorder.mark();
-    faults.pause_container(namespace, &name, "operator").await?;
+    let frozen = faults.freeze(namespace, &name, "operator").await?;
     let lost = async {
         bench.kubectl(&["delete", "secret", "q-auth", "--wait=false"]).await?;
-        let deployment = format!("deployment/{}", operators::NAME);
-        bench.cluster.kubectl(&["-n", namespace, "scale", &deployment, "--replicas=2"]).await?;
+        bench.cluster.kubectl(&["-n", namespace, "scale", operators::DEPLOYMENT, "--replicas=2"]).await?;
         operators::until_next_term(&leases, &leader).await?;
         reason_after(quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await
     };
     let lost = lost.await;
     let mark = quorum.recorder.mark();
-    faults.resume_container(namespace, &name, "operator").await?;
+    faults.end(frozen).await?;
     lost?;
     reason_after(quorum, mark, LOSS_LIMIT, "Ready", "AllAdmitted").await.map(drop)
 }

@@ -26,6 +26,7 @@ use crate::{
     operators,
     quorums::Quorum,
     record::Version,
+    spans::{Span, check_exclusion},
 };
 
 const CHANGE_LIMIT: Duration = Duration::from_secs(120);
@@ -35,15 +36,7 @@ const TURN_LIMIT: Duration = Duration::from_secs(60);
 /// One holder after the other, on one key.
 struct Turns {
     stop: Arc<AtomicBool>,
-    task: JoinHandle<anyhow::Result<Vec<Turn>>>,
-}
-
-/// A hold from its observed grant until its release, in milliseconds of the wall clock.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    from: i64,
-    to: i64,
-    token: i64,
+    task: JoinHandle<anyhow::Result<Vec<Span>>>,
 }
 
 impl Turns {
@@ -53,12 +46,13 @@ impl Turns {
         let task = tokio::spawn(async move {
             let mut turns = Vec::new();
             while !stopped.load(Ordering::SeqCst) {
-                let lock =
-                    Lock::create(&bench, claim(&format!("turn-{}", turns.len()), "turns", Some("q"), ttl)).await?;
+                let who = format!("turn-{}", turns.len());
+                let lock = Lock::create(&bench, claim(&who, "turns", Some("q"), ttl)).await?;
                 let held = lock.held(TURN_LIMIT).await?;
                 // The holder works for a moment.
                 tokio::time::sleep(Duration::from_millis(300)).await;
-                turns.push(Turn { from: held.wall.0, to: bench.wall().0, token: token(&held.object)? });
+                let (from, until, token) = (held.wall.0, bench.wall().0, Some(token(&held.object)?));
+                turns.push(Span { who, from, until, token });
                 lock.remove().await?;
             }
             Ok(turns)
@@ -69,12 +63,10 @@ impl Turns {
     /// Ends the turns, and returns them.
     ///
     /// It checks that each has a larger token than the one before.
-    async fn end(self) -> anyhow::Result<Vec<Turn>> {
+    async fn end(self) -> anyhow::Result<Vec<Span>> {
         self.stop.store(true, Ordering::SeqCst);
         let turns = self.task.await??;
-        for pair in turns.windows(2) {
-            ensure!(pair[1].token > pair[0].token, "tokens do not rise: {pair:?}");
-        }
+        check_exclusion(&turns)?;
         Ok(turns)
     }
 }
@@ -96,10 +88,10 @@ fn holds_of(lines: &[Line]) -> Vec<(i64, i64)> {
 }
 
 /// Checks that no turn overlapped a hold of the client.
-fn check_exclusion(turns: &[Turn], lines: &[Line]) -> anyhow::Result<usize> {
+fn check_apart(turns: &[Span], lines: &[Line]) -> anyhow::Result<usize> {
     let holds = holds_of(lines);
     for (from, to) in &holds {
-        let both = turns.iter().find(|turn| turn.from <= *to && *from <= turn.to);
+        let both = turns.iter().find(|turn| turn.from <= *to && *from <= turn.until);
         ensure!(both.is_none(), "the client with the old list held from {from} to {to}, together with {both:?}");
     }
     Ok(holds.len())
@@ -146,18 +138,14 @@ pub(super) async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch:
         let (_, settled, _) = condition(v, "Progressing");
         status.members.len() == members && status.ready == Some(format!("{members}/{members}")) && settled == "Settled"
     };
-    quorum
-        .recorder
-        .until_after(mark, CHANGE_LIMIT, "settled, and who left is forgotten", |v| ended(v) && alone(v))
-        .await?;
+    let settled = |v: &Version<RedisQuorum>| ended(v) && alone(v);
+    quorum.recorder.until_after(mark, CHANGE_LIMIT, "settled, without former members", settled).await?;
     let bench = &quorum.bench;
     let labels = ListParams::default().labels("redlock-operator.io/quorum=q");
     let sets = bench.api::<StatefulSet>().list(&labels).await?.items.len();
     let services = bench.api::<Service>().list(&labels).await?.items.len();
-    ensure!(
-        (sets, services) == (members, members),
-        "{sets} StatefulSets and {services} Services for {members} members"
-    );
+    let is_one_each = (sets, services) == (members, members);
+    ensure!(is_one_each, "{sets} StatefulSets and {services} Services for {members} members");
     Ok(())
 }
 
@@ -215,7 +203,7 @@ pub(crate) async fn a_single_member_becomes_three_and_no_lock_is_lost_or_split(b
     tokio::time::sleep(max_ttl).await;
     let lines = shut_out(&outside, bench.wall().0, 1).await?;
     let turns = turns.end().await?;
-    let held = check_exclusion(&turns, &lines)?;
+    let held = check_apart(&turns, &lines)?;
     let late = turns.iter().filter(|turn| turn.from > switched.wall.0).count();
     ensure!(held > 0 && late > 2, "{held} holds outside, {} turns, {late} after the switch", turns.len());
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
@@ -256,7 +244,7 @@ pub(crate) async fn three_become_five_seven_and_three_with_a_killed_leader(bench
     ensure!(pod_uids(&bench, 3).await? == before, "a member that was in every list was restarted");
     let turns = turns.end().await?;
     let (three, five) = (of_three.lines().await?, of_five.lines().await?);
-    let held = (check_exclusion(&turns, &three)?, check_exclusion(&turns, &five)?);
+    let held = (check_apart(&turns, &three)?, check_apart(&turns, &five)?);
     ensure!(held.0 > 0 && held.1 > 0 && turns.len() > 20, "{held:?} holds outside, {} turns", turns.len());
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
     check_epochs(&quorum)

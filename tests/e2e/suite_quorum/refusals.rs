@@ -27,8 +27,7 @@ pub(crate) async fn objects_of_others_are_refused_and_kept(bench: Bench) -> anyh
         || async { Ok(services.get("q-1").await?.metadata.resource_version == before.metadata.resource_version) };
     poll::stays(Duration::from_secs(3), "somebody's Service is as it was", same).await?;
     bench.delete::<Service>("q-1").await?;
-    quorum.recorder.until(RESTART_LIMIT, "Ready", is_ready).await?;
-    Ok(())
+    quorum.recorder.until(RESTART_LIMIT, "Ready", is_ready).await.map(drop)
 }
 
 pub(crate) async fn the_operator_may_delete_no_other_pods(bench: Bench) -> anyhow::Result<()> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use redlock_operator::api::RedisQuorum;
 
 use super::helpers::{RESTART_LIMIT, delay, delete_and_rejoin, quorum_and_lock};
 use crate::{
@@ -26,8 +27,8 @@ pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Be
 
     let mark = quorum.recorder.mark();
     bench.patch("rq", "q", r#"{"spec":{"maxTTL":"12s"}}"#).await?;
-    let shown =
-        quorum.recorder.until_after(mark, SOON, "12s in force", |v| max_ttl_in_force(&v.object) == Some(LARGE)).await?;
+    let has_max_ttl = |max_ttl| move |v: &Version<RedisQuorum>| max_ttl_in_force(&v.object) == Some(max_ttl);
+    let shown = quorum.recorder.until_after(mark, SOON, "12s in force", has_max_ttl(LARGE)).await?;
     let granted = long.held(SOON).await?;
     ensure!(granted.wall.0 >= shown.wall.0, "a lock was held with the larger maxTTL before the status showed it");
     delete_and_rejoin(&quorum, "q-1", LARGE).await?;
@@ -36,23 +37,17 @@ pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Be
     let mark = quorum.recorder.mark();
     bench.patch("rq", "q", r#"{"spec":{"maxTTL":"4s"}}"#).await?;
     delete_and_rejoin(&quorum, "q-1", LARGE).await?;
-    ensure!(
-        max_ttl_in_force(&quorum.recorder.last()?.object) == Some(LARGE),
-        "lowered while a lock with the larger ttl was renewed"
-    );
+    let in_force = max_ttl_in_force(&quorum.recorder.last()?.object);
+    ensure!(in_force == Some(LARGE), "lowered while a lock with the larger ttl was renewed");
     let last = long.recorder.last()?.object;
     ensure!(is_held(&last), "the long lock was lost: {:?}", status(&last));
     long.remove().await?;
     let ended = bench.wall().0;
-    let lowered = quorum
-        .recorder
-        .until_after(mark, RESTART_LIMIT, "4s in force", |v| max_ttl_in_force(&v.object) == Some(SMALL))
-        .await?;
+    let lowered = quorum.recorder.until_after(mark, RESTART_LIMIT, "4s in force", has_max_ttl(SMALL)).await?;
     let least = i64::try_from(delay(LARGE).as_millis())?;
     ensure!(lowered.wall.0 - ended >= least - 1000, "lowered {} ms after the last such lock", lowered.wall.0 - ended);
     delete_and_rejoin(&quorum, "q-1", SMALL).await?;
-    check_held_throughout(&lock.recorder.versions())?;
-    Ok(())
+    check_held_throughout(&lock.recorder.versions()).map(drop)
 }
 
 pub(crate) async fn drift_and_node_timeout_cannot_be_changed(bench: Bench) -> anyhow::Result<()> {

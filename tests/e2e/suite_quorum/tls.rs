@@ -74,8 +74,7 @@ pub(crate) async fn a_managed_certificate_has_the_name_and_plain_tcp_is_refused(
     ensure!(!accepts(&bench, &address, &name("other"), &authorities).await?, "a wrong name was accepted");
     let stranger = issue::authority("q", bench.wall().0 / 1000)?.certificate;
     ensure!(!accepts(&bench, &address, &name("q-0"), &stranger).await?, "another authority was accepted");
-    check_held_throughout(&lock.recorder.versions())?;
-    Ok(())
+    check_held_throughout(&lock.recorder.versions()).map(drop)
 }
 
 pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(bench: Bench) -> anyhow::Result<()> {

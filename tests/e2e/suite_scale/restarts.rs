@@ -58,41 +58,39 @@ pub(crate) async fn two_full_namespaces_outlive_every_restart(bench: Bench) -> a
 /// Takes the locks, replaces replicas in three ways, and deletes the namespace.
 async fn outlive(bench: &Bench, validity: &'static str, limit: u64) -> anyhow::Result<()> {
     let count = count();
-    bench
-        .beside("scale-others", async |others| {
-            let held = hold(others, OTHERS, None, TTL).await?;
-            let began = bench.now();
-            let many = fill(bench, validity).await?;
-            bench.figures.add(&format!("{count} {validity} locks: all held"), bench.now().since(began));
-            report(bench, limit, "while they are held").await?;
-            measure(others, &format!("apply -> Held beside {count} {validity} locks"), "held").await?;
+    Bench::beside(bench, "scale-others", async |others| {
+        let held = hold(others, OTHERS, None, TTL).await?;
+        let began = bench.now();
+        let many = fill(bench, validity).await?;
+        bench.figures.add(&format!("{count} {validity} locks: all held"), bench.now().since(began));
+        report(bench, limit, "while they are held").await?;
+        measure(others, &format!("apply -> Held beside {count} {validity} locks"), "held").await?;
 
-            let leader = operators::leader(&bench.cluster).await?;
-            delete(bench, &[leader.pod]).await?;
-            report(bench, limit, "after the restart of the leader").await?;
-            let all: Vec<_> = operators::pods(&bench.cluster).await?.iter().map(ResourceExt::name_any).collect();
-            delete(bench, &all).await?;
-            report(bench, limit, "after the restart of all replicas at once").await?;
-            operators::roll(&bench.cluster).await?;
-            operators::all_available(&bench.cluster).await?;
-            report(bench, limit, "after a rolling update").await?;
-            check_renewals(bench).await?;
-            check_kept(&many)?;
+        let leader = operators::leader(&bench.cluster).await?;
+        delete(bench, &[leader.pod]).await?;
+        report(bench, limit, "after the restart of the leader").await?;
+        let all: Vec<_> = operators::pods(&bench.cluster).await?.iter().map(ResourceExt::name_any).collect();
+        delete(bench, &all).await?;
+        report(bench, limit, "after the restart of all replicas at once").await?;
+        operators::roll(&bench.cluster).await?;
+        operators::all_available(&bench.cluster).await?;
+        report(bench, limit, "after a rolling update").await?;
+        check_renewals(bench).await?;
+        check_kept(&many)?;
 
-            let began = bench.now();
-            begin_deletion(bench).await?;
-            measure(others, &format!("apply -> Held while {count} {validity} locks are deleted"), "deleted").await?;
-            until_deleted(bench).await?;
-            bench
-                .figures
-                .add(&format!("{count} {validity} locks: deleted, with their namespace"), bench.now().since(began));
-            report(bench, limit, "after the namespace").await?;
-            for lock in &held {
-                check_never_lost(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
-            }
-            Ok(())
-        })
-        .await
+        let began = bench.now();
+        begin_deletion(bench).await?;
+        measure(others, &format!("apply -> Held while {count} {validity} locks are deleted"), "deleted").await?;
+        until_deleted(bench).await?;
+        let what = format!("{count} {validity} locks: deleted, with their namespace");
+        bench.figures.add(&what, bench.now().since(began));
+        report(bench, limit, "after the namespace").await?;
+        for lock in &held {
+            check_never_lost(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// The number of locks in a namespace.
@@ -155,14 +153,10 @@ async fn report(bench: &Bench, limit: u64, when: &str) -> anyhow::Result<()> {
 async fn check_renewals(bench: &Bench) -> anyhow::Result<()> {
     for pod in operators::pods(&bench.cluster).await? {
         let metrics = operators::read(&bench.cluster, &pod.name_any(), "metrics").await?;
-        let renewals = |outcome: &str| {
-            let line = format!("redlock_renewals_total{{outcome=\"{outcome}\"}} ");
-            let number = metrics.lines().find_map(|metric| metric.strip_prefix(&line));
-            number.context("no such metric").and_then(|number| Ok(number.parse::<usize>()?))
-        };
-        let (failed, renewed) = (renewals("no_quorum")?, renewals("renewed")?);
+        let failed = operators::sample(&metrics, "redlock_renewals_total{outcome=\"no_quorum\"}")?;
+        let renewed = operators::sample(&metrics, "redlock_renewals_total{outcome=\"renewed\"}")?;
         println!("         {}: {failed} renewals without a majority, {renewed} with", pod.name_any());
-        ensure!(failed <= count(), "{failed} renewals had no majority");
+        ensure!(failed <= count() as u64, "{failed} renewals had no majority");
     }
     Ok(())
 }

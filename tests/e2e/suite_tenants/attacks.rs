@@ -69,21 +69,20 @@ where
 pub(crate) async fn large_locks_and_pods_that_come_and_go_harm_nobody(bench: Bench) -> anyhow::Result<()> {
     let locks = as_tenant(&bench).await?;
     let pods: Api<Pod> = Api::namespaced(locks.clone().into_client(), &bench.namespace);
-    bench
-        .beside("large-objects-victim", async |other| {
-            let victim = Victim::new(other).await?;
-            churn(&locks, |number| {
-                let name = format!("large-{number}");
-                let mut lock = claim(&name, &name, None, TTL);
-                lock["metadata"] = large(&name, LARGEST_OF_A_LOCK);
-                lock["spec"]["suspend"] = json!(true);
-                lock
-            })
-            .await?;
-            churn(&pods, |number| pending_pod(large(&format!("large-{number}"), LARGEST_OF_A_POD))).await?;
-            victim.check("beside large objects that come and go").await
+    Bench::beside(&bench, "large-objects-victim", async |other| {
+        let victim = Victim::new(other).await?;
+        churn(&locks, |number| {
+            let name = format!("large-{number}");
+            let mut lock = claim(&name, &name, None, TTL);
+            lock["metadata"] = large(&name, LARGEST_OF_A_LOCK);
+            lock["spec"]["suspend"] = json!(true);
+            lock
         })
-        .await
+        .await?;
+        churn(&pods, |number| pending_pod(large(&format!("large-{number}"), LARGEST_OF_A_POD))).await?;
+        victim.check("beside large objects that come and go").await
+    })
+    .await
 }
 
 /// A pod that no node accepts.
@@ -112,52 +111,50 @@ pub(crate) async fn a_thousand_elections_on_one_key_harm_nobody(bench: Bench) ->
         }
         anyhow::Ok(())
     };
-    bench
-        .beside("elections-victim", async |other| {
-            let victim = Victim::new(other).await?;
-            let attacked = async {
-                let lock = |number| {
-                    let mut lock = election(&format!("election-{number}"), "candidate", TTL);
-                    lock["spec"]["key"] = json!("one");
-                    lock["spec"]["election"]["selector"] = json!({"matchLabels": labels});
-                    lock
-                };
-                create_all(&tenant, ELECTIONS, lock).await?;
-                let is_judged = |v: &Version<_>| reason_of(&v.object, "Accepted").is_some();
-                until_all(&recorder, ELECTIONS, JUDGED, "judged", is_judged).await?;
-                victim.check("beside 1,000 elections on one key").await
+    Bench::beside(&bench, "elections-victim", async |other| {
+        let victim = Victim::new(other).await?;
+        let attacked = async {
+            let lock = |number| {
+                let mut lock = election(&format!("election-{number}"), "candidate", TTL);
+                lock["spec"]["key"] = json!("one");
+                lock["spec"]["election"]["selector"] = json!({"matchLabels": labels});
+                lock
             };
-            tokio::select! {
-                attacked = attacked => attacked,
-                failed = change => failed,
-            }
-        })
-        .await
+            create_all(&tenant, ELECTIONS, lock).await?;
+            let is_judged = |v: &Version<_>| reason_of(&v.object, "Accepted").is_some();
+            until_all(&recorder, ELECTIONS, JUDGED, "judged", is_judged).await?;
+            victim.check("beside 1,000 elections on one key").await
+        };
+        tokio::select! {
+            attacked = attacked => attacked,
+            failed = change => failed,
+        }
+    })
+    .await
 }
 
 pub(crate) async fn heartbeats_and_renewals_in_quick_succession_harm_nobody(bench: Bench) -> anyhow::Result<()> {
     let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;
-    bench
-        .beside("heartbeats-victim", async |other| {
-            let victim = Victim::new(other).await?;
-            let lease = |number: usize| {
-                let bench = &bench;
-                let lease = json!({"metadata": {"name": format!("many-{number}")}, "spec": {"holderIdentity": "one"}});
-                async move { bench.create::<Lease>(lease).await.map(drop) }
-            };
-            futures::stream::iter(0..HEARTBEATS).map(lease).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-            let lock = |number: usize| {
-                let name = format!("many-{number}");
-                if number >= HEARTBEATS {
-                    return with(claim(&name, &name, None, TTL), json!({"renewInterval": "1s"}));
-                }
-                let beats = json!({"renewInterval": "3s", "claim": {"identity": name, "heartbeat": "15s"}});
-                with(claim(&name, &name, None, 3 * TTL), beats)
-            };
-            create_all(&tenant, HEARTBEATS + RENEWED, lock).await?;
-            until_all(&recorder, HEARTBEATS + RENEWED, JUDGED, "held", |v| is_held(&v.object)).await?;
-            victim.check("beside 1,000 claims that are renewed every second").await
-        })
-        .await
+    Bench::beside(&bench, "heartbeats-victim", async |other| {
+        let victim = Victim::new(other).await?;
+        let lease = |number: usize| {
+            let bench = &bench;
+            let lease = json!({"metadata": {"name": format!("many-{number}")}, "spec": {"holderIdentity": "one"}});
+            async move { bench.create::<Lease>(lease).await.map(drop) }
+        };
+        futures::stream::iter(0..HEARTBEATS).map(lease).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        let lock = |number: usize| {
+            let name = format!("many-{number}");
+            if number >= HEARTBEATS {
+                return with(claim(&name, &name, None, TTL), json!({"renewInterval": "1s"}));
+            }
+            let beats = json!({"renewInterval": "3s", "claim": {"identity": name, "heartbeat": "15s"}});
+            with(claim(&name, &name, None, 3 * TTL), beats)
+        };
+        create_all(&tenant, HEARTBEATS + RENEWED, lock).await?;
+        until_all(&recorder, HEARTBEATS + RENEWED, JUDGED, "held", |v| is_held(&v.object)).await?;
+        victim.check("beside 1,000 claims that are renewed every second").await
+    })
+    .await
 }

@@ -109,9 +109,8 @@ pub(crate) async fn a_secret_of_others_is_sent_to_no_address(bench: Bench) -> an
     bench.kubectl(&arguments).await?;
     let external = json!([{"name": "vm", "address": "192.0.2.2:7100", "secretRef": {"name": "orders"}}]);
     let recorder = bench.record::<RedisQuorum>("q").await?;
-    bench
-        .create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": {"members": 0, "external": external}}))
-        .await?;
+    let spec = json!({"members": 0, "external": external});
+    bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
     let says_why = |version: &Version<RedisQuorum>| {
         let message = member_of(&version.object, "vm").and_then(|member| member.message.clone()).unwrap_or_default();
         message.contains("Secret orders is not for this RedisQuorum") && message.contains("set the label")

@@ -31,19 +31,18 @@ pub(crate) async fn masters_whose_answers_do_not_end_harm_nobody(bench: Bench) -
         masters.start_hostile(Harm::Endless { listen }).await?;
         addresses.push(listen.to_string());
     }
-    bench
-        .beside("endless-answers-victim", async |other| {
-            let victim = Victim::new(other).await?;
-            let quorum = masters.create(&bench, masters.manifest("q", 0, &addresses, MAX_TTL)).await?;
-            let is_reported = |quorum: &RedisQuorum| {
-                let members = quorum.status.iter().flat_map(|status| &status.members);
-                members.filter(|member| member.message.is_some()).count() == 3
-            };
-            quorum.recorder.until(SOON, "its members are reported", |observed| is_reported(&observed.object)).await?;
-            tokio::time::sleep(GOES_ON).await;
-            victim.check("beside masters whose answers do not end").await
-        })
-        .await
+    Bench::beside(&bench, "endless-answers-victim", async |other| {
+        let victim = Victim::new(other).await?;
+        let quorum = masters.create(&bench, masters.manifest("q", 0, &addresses, MAX_TTL)).await?;
+        let is_reported = |quorum: &RedisQuorum| {
+            let members = quorum.status.iter().flat_map(|status| &status.members);
+            members.filter(|member| member.message.is_some()).count() == 3
+        };
+        quorum.recorder.until(SOON, "its members are reported", |observed| is_reported(&observed.object)).await?;
+        tokio::time::sleep(GOES_ON).await;
+        victim.check("beside masters whose answers do not end").await
+    })
+    .await
 }
 
 pub(crate) async fn masters_that_fall_silent_move_the_leadership_rarely(bench: Bench) -> anyhow::Result<()> {
@@ -53,34 +52,31 @@ pub(crate) async fn masters_that_fall_silent_move_the_leadership_rarely(bench: B
         addresses.push(masters.start_forgetful(index).await?);
     }
     let _quorum = masters.ready(&bench, masters.manifest("q", 0, &addresses, MAX_TTL)).await?;
-    bench
-        .beside("silent-masters-victim", async |other| {
-            let victim = Victim::new(other).await?;
-            let lock = Lock::create(&bench, claim("renewed", "k", Some("q"), Duration::from_secs(1))).await?;
-            lock.held(SOON).await?;
-            masters.forget().await?;
-            tokio::time::sleep(GOES_ON).await;
-            victim.check("beside masters that answer and fall silent").await
-        })
-        .await
+    Bench::beside(&bench, "silent-masters-victim", async |other| {
+        let victim = Victim::new(other).await?;
+        let _lock = Lock::take(&bench, claim("renewed", "k", Some("q"), Duration::from_secs(1))).await?;
+        masters.forget().await?;
+        tokio::time::sleep(GOES_ON).await;
+        victim.check("beside masters that answer and fall silent").await
+    })
+    .await
 }
 
 pub(crate) async fn connections_to_the_operators_port_harm_nobody(bench: Bench) -> anyhow::Result<()> {
     for (peers, count) in PEERS {
         let masters = Masters::start(&bench, 0).await?;
         let from = masters.add_peers(peers).await?;
-        bench
-            .beside("connections-victim", async |other| {
-                let victim = Victim::new(other).await?;
-                for pod in operators::pods(&bench.cluster).await? {
-                    let to = format!("{}:8080", ip(&pod)?).parse()?;
-                    masters.start_hostile(Harm::Half { to, count, from: from.clone() }).await?;
-                }
-                // The attack lasts longer than three failed probes of the kubelet, after which a container is restarted.
-                tokio::time::sleep(2 * GOES_ON).await;
-                victim.check(&format!("beside {count} half requests from each of {peers} peers")).await
-            })
-            .await?;
+        Bench::beside(&bench, "connections-victim", async |other| {
+            let victim = Victim::new(other).await?;
+            for pod in operators::pods(&bench.cluster).await? {
+                let to = format!("{}:8080", ip(&pod)?).parse()?;
+                masters.start_hostile(Harm::Half { to, count, from: from.clone() }).await?;
+            }
+            // The attack lasts longer than three failed probes of the kubelet, after which a container is restarted.
+            tokio::time::sleep(2 * GOES_ON).await;
+            victim.check(&format!("beside {count} half requests from each of {peers} peers")).await
+        })
+        .await?;
     }
     Ok(())
 }
@@ -90,19 +86,18 @@ fn ip(pod: &Pod) -> anyhow::Result<&str> {
 }
 
 pub(crate) async fn a_quorum_that_calls_itself_the_default_is_nobodys(bench: Bench) -> anyhow::Result<()> {
-    bench
-        .beside("default-quorum-victim", async |other| {
-            let victim = Victim::new(other).await?;
-            let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-            bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;
-            victim.check("beside a quorum that calls itself the default").await?;
-            let mine = Lock::create(&bench, claim("mine", "mine", None, MAX_TTL)).await?;
-            let held = mine.held(SOON).await?;
-            let quorum = held.object.status.and_then(|status| status.holder).and_then(|holder| holder.quorum);
-            let namespace = quorum.context("a holder without a quorum")?.namespace;
-            ensure!(namespace == bench.cluster.operator_namespace, "it was granted on a quorum of {namespace}");
-            let patch = json!({"metadata": {"annotations": {DEFAULT_QUORUM_ANNOTATION: null}}});
-            bench.patch("rq", "q", &patch.to_string()).await
-        })
-        .await
+    Bench::beside(&bench, "default-quorum-victim", async |other| {
+        let victim = Victim::new(other).await?;
+        let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+        bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;
+        victim.check("beside a quorum that calls itself the default").await?;
+        let mine = Lock::create(&bench, claim("mine", "mine", None, MAX_TTL)).await?;
+        let held = mine.held(SOON).await?;
+        let quorum = held.object.status.and_then(|status| status.holder).and_then(|holder| holder.quorum);
+        let namespace = quorum.context("a holder without a quorum")?.namespace;
+        ensure!(namespace == bench.cluster.operator_namespace, "it was granted on a quorum of {namespace}");
+        let patch = json!({"metadata": {"annotations": {DEFAULT_QUORUM_ANNOTATION: null}}});
+        bench.patch("rq", "q", &patch.to_string()).await
+    })
+    .await
 }

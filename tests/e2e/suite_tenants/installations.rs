@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::coordination::v1::Lease;
 use redlock_operator::api::RedisQuorum;
 use serde_json::json;
@@ -14,6 +14,7 @@ use crate::{
     operators,
     quorums::{Quorum, is_ready},
     record::{Recorder, Version},
+    suite_install::{CHART, images},
 };
 
 const TTL: Duration = Duration::from_secs(6);
@@ -49,22 +50,12 @@ pub(crate) async fn with_second(bench: &Bench, test: impl Future<Output = anyhow
 ///
 /// It serves only the locks and quorums of the test's namespace.
 pub(crate) async fn install(bench: &Bench, more: &[&str]) -> anyhow::Result<()> {
-    let image = operators::image(&bench.cluster).await?;
-    let (repository, tag) = image.rsplit_once(':').context("an image without a tag")?;
     let namespace = &bench.namespace;
-    let values = [
-        format!("image.repository={repository}"),
-        format!("image.tag={tag}"),
-        format!("defaultQuorum.spec.image={}", bench.cluster.member_image),
-        format!("watchNamespaces={{{namespace}}}"),
-        format!("quorumNamespaces={{{namespace}}}"),
-        "defaultQuorum.name=q".to_owned(),
-        "crds.install=false".to_owned(),
-        "userRoles.create=false".to_owned(),
-    ];
-    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
-    let mut arguments = vec!["install", RELEASE, chart, "--wait", "--timeout", "2m"];
-    let values = values.iter().map(String::as_str).chain(more.iter().copied());
+    let mut values = images(&bench.cluster).await?;
+    values.extend(["watchNamespaces", "quorumNamespaces"].map(|value| format!("{value}={{{namespace}}}")));
+    let own = ["defaultQuorum.name=q", "crds.install=false", "userRoles.create=false"];
+    let mut arguments = vec!["install", RELEASE, CHART, "--wait", "--timeout", "2m"];
+    let values = values.iter().map(String::as_str).chain(own).chain(more.iter().copied());
     values.for_each(|value| arguments.extend(["--set", value]));
     bench.cluster.helm(namespace, &arguments).await.map(drop)
 }
@@ -101,38 +92,37 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
     default.until(SOON, "names its operator", |v| operator(v).is_some()).await?;
     let leases = [bench.record::<Lease>(operators::NAME).await?, operators::watch_leader(cluster).await?];
     check_rights(bench).await?;
-    bench
-        .beside("beside", async |other| {
-            let own = Quorum::ready(other, "own", TTL).await?;
-            let locks = [
-                Lock::create(bench, claim("job", "job", None, TTL)).await?,
-                Lock::create(other, claim("job", "job", None, TTL)).await?,
-                Lock::create(other, claim("own", "own", Some("own"), TTL)).await?,
-            ];
-            for (lock, quorum) in locks.iter().zip(["q", "main", "own"]) {
-                let held = lock.held(SOON).await?;
-                let on = status(&held.object).holder.and_then(|holder| holder.quorum).map(|quorum| quorum.name);
-                ensure!(on.as_deref() == Some(quorum), "{}: {on:?}", lock.name);
-            }
-            let theirs_alone = json!({"quorumRef": {"namespace": bench.namespace, "name": "q"}});
-            let lost = Lock::create(other, with(claim("lost", "lost", None, TTL), theirs_alone)).await?;
+    Bench::beside(bench, "beside", async |other| {
+        let own = Quorum::ready(other, "own", TTL).await?;
+        let locks = [
+            Lock::create(bench, claim("job", "job", None, TTL)).await?,
+            Lock::create(other, claim("job", "job", None, TTL)).await?,
+            Lock::create(other, claim("own", "own", Some("own"), TTL)).await?,
+        ];
+        for (lock, quorum) in locks.iter().zip(["q", "main", "own"]) {
+            let held = lock.held(SOON).await?;
+            let on = status(&held.object).holder.and_then(|holder| holder.quorum).map(|quorum| quorum.name);
+            ensure!(on.as_deref() == Some(quorum), "{}: {on:?}", lock.name);
+        }
+        let theirs_alone = json!({"quorumRef": {"namespace": bench.namespace, "name": "q"}});
+        let lost = Lock::create(other, with(claim("lost", "lost", None, TTL), theirs_alone)).await?;
 
-            // Only a wait can show that the lock is ignored.
-            tokio::time::sleep(BESIDE).await;
-            let ignored = lost.recorder.last()?.object;
-            ensure!(ignored.status.is_none(), "{:?}", ignored.status);
-            lost.remove().await?;
-            leases.iter().try_for_each(check_one_term)?;
-            check_one_operator(&theirs, &team)?;
-            check_one_operator(&default, &platform)?;
-            check_one_operator(&own.recorder, &platform)?;
-            for lock in &locks {
-                check_never_lost(&lock.recorder.versions())?;
-                lock.remove().await?;
-            }
-            Ok(())
-        })
-        .await?;
+        // Only a wait can show that the lock is ignored.
+        tokio::time::sleep(BESIDE).await;
+        let ignored = lost.recorder.last()?.object;
+        ensure!(ignored.status.is_none(), "{:?}", ignored.status);
+        lost.remove().await?;
+        leases.iter().try_for_each(check_one_term)?;
+        check_one_operator(&theirs, &team)?;
+        check_one_operator(&default, &platform)?;
+        check_one_operator(&own.recorder, &platform)?;
+        for lock in &locks {
+            check_never_lost(&lock.recorder.versions())?;
+            lock.remove().await?;
+        }
+        Ok(())
+    })
+    .await?;
     // The quorum waits for its own operator, and the other one must not serve it.
     cluster.helm(&bench.namespace, &["uninstall", RELEASE, "--wait"]).await?;
     cluster.deploy().await?;

@@ -11,23 +11,22 @@ use redlock_operator::api::{RedisQuorum, conditions::CommonReason};
 use serde_json::json;
 
 use super::{
-    shares::measure,
+    shares::{kill_leader, measure},
     victim::{MEMORY_LIMIT_KIB, Replicas},
 };
 use crate::{
     bench::Bench,
     history::check_held_throughout,
-    locks::{Lock, SOON, claim, leader},
+    locks::{Lock, SOON, claim},
     operators,
     quorums::{Quorum, client_urls},
     record::Version,
-    suite_lock::support::{IDLE, election, led_by, run, worker},
+    suite_lock::support::{election, run_pair},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(3);
 /// A ttl that is shorter than the attack, so that a lock without renewals is lost.
 const TTL: Duration = Duration::from_secs(3);
-const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 /// The length of each attack in seconds.
 const ATTACK: u64 = 40;
 /// A script that has written keeps a member busy for some seconds before its pod is replaced.
@@ -35,26 +34,14 @@ const REPORT_LIMIT: Duration = Duration::from_secs(ATTACK);
 /// An attack has begun after this time.
 const BEGUN: Duration = Duration::from_secs(3);
 
-/// Commands that one logged-in connection repeats.
-///
-/// The connection is file descriptor 3. The commands can use `$key`.
-struct Attack {
-    /// The name in the figures.
-    name: &'static str,
-    /// The bash command.
-    does: &'static str,
-    /// The message of the condition `ClientsReady` about it.
-    reported: Option<&'static str>,
-}
-
 pub(crate) async fn endless_scripts_that_have_written_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
     let does = r#"say "EVAL 'redis.call(\"SET\",KEYS[1],1) while true do end' 1 $key"; sleep 3"#;
-    suffer(&bench, Attack { name: "endless scripts that have written", does, reported: Some("script") }).await
+    suffer(&bench, "endless scripts that have written", does, Some("script")).await
 }
 
 pub(crate) async fn a_hundred_endless_scripts_at_once_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
     let does = r#"for i in {1..100}; do say "EVAL 'while true do end' 0"; done; sleep 3"#;
-    suffer(&bench, Attack { name: "100 endless scripts at once", does, reported: None }).await
+    suffer(&bench, "100 endless scripts at once", does, None).await
 }
 
 pub(crate) async fn scripts_that_build_long_texts_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
@@ -62,7 +49,7 @@ pub(crate) async fn scripts_that_build_long_texts_harm_nobody_else(bench: Bench)
         while say "EVAL 'local t={} for i=1,60 do t[i]=string.rep(\"x\",1048576)..i end return #t' 0"; do
             read -r -t 5 -u 3 _ || break
         done"#;
-    suffer(&bench, Attack { name: "60 MB of Lua strings", does, reported: None }).await
+    suffer(&bench, "60 MB of Lua strings", does, None).await
 }
 
 pub(crate) async fn thousands_of_loaded_scripts_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
@@ -70,7 +57,7 @@ pub(crate) async fn thousands_of_loaded_scripts_harm_nobody_else(bench: Bench) -
         pad=$(printf '%9000s' '' | tr ' ' x)
         for i in {1..2000}; do say "SCRIPT LOAD 'return \"$i$pad\"'"; done
         sleep 3"#;
-    suffer(&bench, Attack { name: "2,000 x SCRIPT LOAD of 9 kB", does, reported: None }).await
+    suffer(&bench, "2,000 x SCRIPT LOAD of 9 kB", does, None).await
 }
 
 pub(crate) async fn answers_that_are_not_read_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
@@ -79,21 +66,21 @@ pub(crate) async fn answers_that_are_not_read_harm_nobody_else(bench: Bench) -> 
         printf '*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n' ${#key} "$key" ${#value} "$value" >&3
         for i in {1..40}; do say "GET $key"; done
         sleep 3"#;
-    suffer(&bench, Attack { name: "40 answers of 0.9 MB that are not read", does, reported: None }).await
+    suffer(&bench, "40 answers of 0.9 MB that are not read", does, None).await
 }
 
 pub(crate) async fn a_large_argument_that_is_announced_harms_nobody_else(bench: Bench) -> anyhow::Result<()> {
     let does = r#"
         printf '*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$300000000\r\n' ${#key} "$key" >&3
         for i in {1..5}; do sleep 1; printf x >&3 || break; done"#;
-    suffer(&bench, Attack { name: "an announced argument of 300 MB", does, reported: None }).await
+    suffer(&bench, "an announced argument of 300 MB", does, None).await
 }
 
 pub(crate) async fn many_idle_connections_to_every_member_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let does = r#"
         for i in {1..500}; do exec {fd}<>"/dev/tcp/$address/6379" && printf '%s\r\n' "$login" >&$fd; done
         sleep 10"#;
-    suffer(&bench, Attack { name: "500 idle connections to every member", does, reported: None }).await
+    suffer(&bench, "500 idle connections to every member", does, None).await
 }
 
 /// The address and login of a member for the attacker.
@@ -121,7 +108,7 @@ async fn targets(bench: &Bench) -> anyhow::Result<Vec<Target>> {
 /// The attack on all members at once, for [`ATTACK`] seconds.
 ///
 /// It reconnects after a cut. It prints the address of each member once, after the first login there.
-fn script(attack: &Attack, targets: &[Target], key: &str) -> String {
+fn script(does: &str, targets: &[Target], key: &str) -> String {
     let mut script = format!("exec 4>&1 >/dev/null 2>&1; trap '' PIPE; key={key}\n");
     script.push_str("say() { printf '%s\\r\\n' \"$1\" >&3; }\n");
     script.push_str("logs_in() { (\n    exec 3<>\"/dev/tcp/$address/6379\" || exit; say \"$login\"\n");
@@ -130,7 +117,7 @@ fn script(attack: &Attack, targets: &[Target], key: &str) -> String {
     script.push_str("member() {\n    address=$1; login=\"AUTH $2 $3\"\n");
     script.push_str("    until logs_in; do sleep 0.5; done; exec 4>&-\n    while :; do (\n");
     script.push_str("        exec 3<>\"/dev/tcp/$address/6379\" || exit; say \"$login\"\n");
-    script.push_str(attack.does);
+    script.push_str(does);
     script.push_str("\n    ); sleep 0.5; done\n}\n");
     for Target { address, user, password } in targets {
         script.push_str(&format!("member '{address}' '{user}' '{password}' &\n"));
@@ -157,9 +144,7 @@ struct Victim<'a> {
 
 impl<'a> Victim<'a> {
     async fn set(bench: &'a Bench) -> anyhow::Result<Self> {
-        for pod in ["one", "two"] {
-            run(bench, worker(bench, pod, "app", IDLE)).await?;
-        }
+        run_pair(bench, "app", ["one", "two"]).await?;
         let held = Lock::create(bench, claim("held", "held", None, TTL)).await?;
         let elected = Lock::create(bench, election("app", "app", Duration::from_secs(2))).await?;
         held.held(SOON).await?;
@@ -168,13 +153,7 @@ impl<'a> Victim<'a> {
     }
 
     async fn check(&self, attack: &str) -> anyhow::Result<()> {
-        let leads = leader(&self.elected.recorder.last()?.object).context("no leader")?;
-        let (mark, start) = (self.elected.recorder.mark(), self.bench.now());
-        self.bench.cluster.faults.kill_container(&self.bench.namespace, &leads, "app").await?;
-        let next = if leads == "one" { "two" } else { "one" };
-        let took = led_by(&self.elected, mark, next, SOON).await?.at.since(start);
-        self.bench.figures.add(&format!("SIGKILL -> next leader beside {attack}"), took);
-        ensure!(took < FAILOVER_LIMIT, "the next leader led after {took:?}");
+        kill_leader(&self.elected, attack).await?;
         measure(self.bench, &format!("apply -> Held beside {attack}"), "meanwhile").await?;
         check_held_throughout(&self.held.recorder.versions()).map(drop)
     }
@@ -197,51 +176,51 @@ async fn most_memory<T>(meanwhile: impl Future<Output = T>) -> anyhow::Result<(T
     }
 }
 
-/// Runs the attack.
+/// Runs an attack: bash commands that one logged-in connection repeats.
 ///
-/// The attacked members have a limit of CPU, as docs/security.md advises. On the local cluster they share two cores
-/// with the kubelet that reports the end of the victim's container.
-async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
+/// The connection is file descriptor 3, and the commands can use `$key`. `name` is for the figures, and `reported` is in
+/// the message of the condition `ClientsReady`. The attacked members have a limit of CPU, as docs/security.md advises.
+/// On the local cluster they share two cores with the kubelet that reports the end of the victim's container.
+async fn suffer(bench: &Bench, name: &str, does: &str, reported: Option<&str>) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let replicas = Replicas::watch(&bench.cluster).await?;
     let limits = json!({"pod": {"resources": {"limits": {"cpu": "300m", "memory": "128Mi"}}}});
     let quorum = Quorum::ready_with(bench, "q", MAX_TTL, limits).await?;
     let targets = targets(bench).await?;
-    let script = script(&attack, &targets, &format!("{}/mine", bench.namespace));
-    bench
-        .beside("victim-of-a-client", async |other| {
-            let victim = Victim::set(other).await?;
-            let mark = quorum.recorder.mark();
-            let begun = async {
-                if let Some(words) = attack.reported {
-                    let start = bench.now();
-                    let is_said = |version: &Version<RedisQuorum>| reports(version, words);
-                    let what = format!("ClientsReady reports: {words}");
-                    let seen = quorum.recorder.until_after(mark, REPORT_LIMIT, &what, is_said).await?;
-                    bench.figures.add(&format!("{} -> reported", attack.name), seen.at.since(start));
-                }
-                anyhow::Ok(())
-            };
-            // The report can take as long as the attack, so the victim is checked at the same time.
-            let looked = async {
-                tokio::time::sleep(BEGUN).await;
-                victim.check(attack.name).await
-            };
-            let suffered = async {
-                let attacked = bench.cluster.faults.beside_the_control_plane(&script);
-                let (attacked, begun, looked) = tokio::join!(attacked, begun, looked);
-                looked.and(begun)?;
-                let attacked = attacked?;
-                let spared = targets.iter().find(|target| !attacked.lines().any(|line| line == target.address));
-                ensure!(spared.is_none(), "the attack logged in only at {attacked:?}");
-                anyhow::Ok(())
-            };
-            let (suffered, most) = most_memory(suffered).await?;
-            suffered?;
-            println!("         the operator took {} MiB at most", most / 1024);
-            ensure!(most < MEMORY_LIMIT_KIB, "the operator took {most} KiB");
-            check_held_throughout(&victim.held.recorder.versions()).map(drop)
-        })
-        .await?;
+    let script = script(does, &targets, &format!("{}/mine", bench.namespace));
+    Bench::beside(bench, "victim-of-a-client", async |other| {
+        let victim = Victim::set(other).await?;
+        let mark = quorum.recorder.mark();
+        let begun = async {
+            if let Some(words) = reported {
+                let start = bench.now();
+                let is_said = |version: &Version<RedisQuorum>| reports(version, words);
+                let what = format!("ClientsReady reports: {words}");
+                let seen = quorum.recorder.until_after(mark, REPORT_LIMIT, &what, is_said).await?;
+                bench.figures.add(&format!("{name} -> reported"), seen.at.since(start));
+            }
+            anyhow::Ok(())
+        };
+        // The report can take as long as the attack, so the victim is checked at the same time.
+        let looked = async {
+            tokio::time::sleep(BEGUN).await;
+            victim.check(name).await
+        };
+        let suffered = async {
+            let attacked = bench.cluster.faults.beside_the_control_plane(&script);
+            let (attacked, begun, looked) = tokio::join!(attacked, begun, looked);
+            looked.and(begun)?;
+            let attacked = attacked?;
+            let spared = targets.iter().find(|target| !attacked.lines().any(|line| line == target.address));
+            ensure!(spared.is_none(), "the attack logged in only at {attacked:?}");
+            anyhow::Ok(())
+        };
+        let (suffered, most) = most_memory(suffered).await?;
+        suffered?;
+        println!("         the operator took {} MiB at most", most / 1024);
+        ensure!(most < MEMORY_LIMIT_KIB, "the operator took {most} KiB");
+        check_held_throughout(&victim.held.recorder.versions()).map(drop)
+    })
+    .await?;
     replicas.check().await
 }

@@ -86,9 +86,8 @@ async fn the_neighbour_tries_everything(bench: &Bench, lock: &Lock) -> anyhow::R
 }
 
 pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench) -> anyhow::Result<()> {
-    bench
-        .kubectl(&["create", "rolebinding", "neighbour", "--clusterrole=edit", &format!("--user={NEIGHBOUR}")])
-        .await?;
+    let user = format!("--user={NEIGHBOUR}");
+    bench.kubectl(&["create", "rolebinding", "neighbour", "--clusterrole=edit", &user]).await?;
     for account in ["app", "other"] {
         bench.create_account(account, HOLDER_ROLE).await?;
     }
@@ -110,8 +109,7 @@ pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench)
         ensure!(token(&lock.recorder.last()?.object)? == held, "{} has another holder", lock.name);
     }
     // An editor can stop the renewals by deleting the claim, but cannot shorten the validity.
-    let next = Lock::create(&bench, claim("next", "bound", None, TTL)).await?;
-    next.reason("Queued", SOON).await?;
+    let next = Lock::queue(&bench, claim("next", "bound", None, TTL)).await?;
     let held = token(&bound.recorder.last()?.object)?;
     bench.kubectl(&["delete", "dlock", "bound", "--wait=false", &format!("--as={NEIGHBOUR}")]).await?;
     check_waited(&bound, held, &next.held(TTL + SOON).await?, Duration::ZERO, SLACK)?;
@@ -135,8 +133,7 @@ pub(crate) async fn a_user_who_breaks_a_lock_needs_the_permission_and_is_named(b
         let arguments = ["create", "rolebinding", role, &format!("--clusterrole={role}"), &format!("--user={breaker}")];
         bench.kubectl(&arguments).await?;
     }
-    let lock = Lock::create(&bench, claim("stuck", "stuck", None, TTL)).await?;
-    lock.held(SOON).await?;
+    let lock = Lock::take(&bench, claim("stuck", "stuck", None, TTL)).await?;
     for value in ["it hangs", "somebody-else: it hangs", "e2e-breaker it hangs"] {
         let why = format!("redlock-operator.io/break={value}");
         let says_what = format!("Set the annotation to {breaker}: <reason>");

@@ -110,6 +110,14 @@ fn forbidden() -> Vec<(Value, &'static str)> {
     let mut token = like_ours("q-token");
     token["annotations"] = json!({"kubernetes.io/service-account.name": "default"});
     let selector = json!({"redlock-operator.io/member": "q-0"});
+    let elsewhere = json!({"type": "ExternalName", "externalName": "example.com", "selector": selector});
+    let with_addresses = json!({"ports": [{"port": 1}], "externalIPs": ["192.0.2.1"], "selector": selector});
+    let network_policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": like_ours("q"), "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}});
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": like_ours("q"),
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "shop"}}}});
+    let quorum = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+        "metadata": {"name": "q"}, "spec": {}});
     let mut of_others = like_ours("q-auth");
     of_others["labels"] = json!({});
     let mut of_a_tool = like_ours("q-cluster");
@@ -124,14 +132,8 @@ fn forbidden() -> Vec<(Value, &'static str)> {
         (secret(like_ours("quota-of-others"), "Opaque"), "with its name"),
         (secret(of_another_owner, "Opaque"), "with its name"),
         (secret(of_a_tool, "Opaque"), "labels or annotations of other programs"),
-        (
-            service(json!({"type": "ExternalName", "externalName": "example.com", "selector": selector})),
-            "external names",
-        ),
-        (
-            service(json!({"ports": [{"port": 1}], "externalIPs": ["192.0.2.1"], "selector": selector})),
-            "external names",
-        ),
+        (service(elsewhere), "external names"),
+        (service(with_addresses), "external names"),
         (service(json!({"ports": [{"port": 1}], "selector": {"app": "shop"}})), "those of members"),
         (stateful_set(|pod| pod["automountServiceAccountToken"] = json!(true)), "no service account token"),
         (stateful_set(|pod| pod["serviceAccountName"] = json!("builder")), "no service account but default"),
@@ -142,20 +144,9 @@ fn forbidden() -> Vec<(Value, &'static str)> {
         (stateful_set(|pod| pod["containers"][0]["securityContext"] = json!({"privileged": true})), "restricted"),
         (stateful_set(|pod| pod["containers"][0]["securityContext"]["runAsNonRoot"] = json!(false)), "restricted"),
         (stateful_set(|pod| pod["securityContext"] = json!({})), "restricted"),
-        (
-            json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": like_ours("q"),
-                "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}),
-            "those of members",
-        ),
-        (
-            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": like_ours("q"),
-                "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "shop"}}}}),
-            "those of members",
-        ),
-        (
-            json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": {"name": "q"}, "spec": {}}),
-            "default quorum",
-        ),
+        (network_policy, "those of members"),
+        (budget, "those of members"),
+        (quorum, "default quorum"),
     ]
 }
 
@@ -194,8 +185,7 @@ pub(crate) async fn the_operators_account_writes_only_objects_of_a_quorum(bench:
     {
         refused(&bench, arguments, "", "only objects of a RedisQuorum").await?;
     }
-    let lock = Lock::create(&bench, claim("mine", "k", None, std::time::Duration::from_secs(4))).await?;
-    lock.held(SOON).await?;
+    let _lock = Lock::take(&bench, claim("mine", "k", None, std::time::Duration::from_secs(4))).await?;
     let spec = r#"{"spec":{"suspend":true}}"#;
     refused(&bench, &["patch", "dlock", "mine", "--type=merge", "--patch", spec], "", "specification").await?;
     refused(&bench, &["delete", "dlock", "mine"], "", "ttlAfterFinished").await

@@ -20,7 +20,7 @@ use crate::{
         AT_ONCE, Lock, SOON, claim, create_all, delete_all, hold, is_held, leader, reason_of, until_all, watch_all,
     },
     record::{Recorder, Version},
-    suite_lock::support::{IDLE, POD_LIMIT, election, is_ready, led_by, pod_claim, run, with, worker},
+    suite_lock::support::{POD_LIMIT, election, is_ready, led_by, pod_claim, run, run_pair, with, worker},
 };
 
 /// Number of rounds, in each of which each of the [`CLIENTS`] measures one lock of the victim.
@@ -115,24 +115,37 @@ pub(crate) async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLo
     Ok(Api::namespaced(client_of(bench, "tenant", None).await?, &bench.namespace))
 }
 
+/// Kills the container of the leader, and checks that the other pod follows in time.
+///
+/// The pods are `one` and `two`. Returns the name of the killed pod.
+pub(crate) async fn kill_leader(lock: &Lock, attack: &str) -> anyhow::Result<String> {
+    let bench = &lock.bench;
+    let leads = leader(&lock.recorder.last()?.object).context("no leader")?;
+    let (mark, start) = (lock.recorder.mark(), bench.now());
+    bench.cluster.faults.kill_container(&bench.namespace, &leads, "app").await?;
+    let next = if leads == "one" { "two" } else { "one" };
+    let took = led_by(lock, mark, next, SOON).await?.at.since(start);
+    bench.figures.add(&format!("SIGKILL -> next leader beside {attack}"), took);
+    ensure!(took < FAILOVER_LIMIT, "the next leader led after {took:?}");
+    Ok(leads)
+}
+
 pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench: Bench) -> anyhow::Result<()> {
     let count = std::env::var("CLAIMS").ok().and_then(|text| text.parse().ok()).unwrap_or(SERVED - 1);
     let replicas = Replicas::watch(&bench.cluster).await?;
-    let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
-    holder.held(SOON).await?;
+    let holder = Lock::take(&bench, claim("holder", "reindex", None, TTL)).await?;
     let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;
-    bench
-        .beside("thousands-that-wait-victim", async |victim| {
-            let start = bench.now();
-            let lock = |number| claim(&format!("waits-{number}"), "reindex", None, TTL);
-            let queued = |version: &Version<_>| reason_of(&version.object, "Held") == Some("Queued");
-            create_all(&tenant, count, lock).await?;
-            until_all(&recorder, count, Duration::from_secs(600), "queued", queued).await?;
-            bench.figures.add(&format!("{count} claims queued"), bench.now().since(start));
-            measure(victim, "apply -> Held beside thousands that wait", "afterwards").await
-        })
-        .await?;
+    Bench::beside(&bench, "thousands-that-wait-victim", async |victim| {
+        let start = bench.now();
+        let lock = |number| claim(&format!("waits-{number}"), "reindex", None, TTL);
+        let queued = |version: &Version<_>| reason_of(&version.object, "Held") == Some("Queued");
+        create_all(&tenant, count, lock).await?;
+        until_all(&recorder, count, Duration::from_secs(600), "queued", queued).await?;
+        bench.figures.add(&format!("{count} claims queued"), bench.now().since(start));
+        measure(victim, "apply -> Held beside thousands that wait", "afterwards").await
+    })
+    .await?;
     for (what, act) in [("release", true), ("grant", false)] {
         let mark = recorder.mark();
         if act {
@@ -150,78 +163,65 @@ pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench
 
 pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(bench: Bench) -> anyhow::Result<()> {
     let tenant = as_tenant(&bench).await?;
-    bench
-        .beside("creates-and-deletes-victim", async |victim| {
-            let held = hold(victim, HELD, None, Duration::from_secs(3)).await?;
-            let churn = async |worker: usize| -> anyhow::Result<()> {
-                for round in 0.. {
-                    let name = format!("churn-{worker}-{round}");
-                    let claim = serde_json::from_value(claim(&name, &name, None, TTL))?;
-                    tenant.create(&PostParams::default(), &claim).await?;
-                    tenant.delete(&name, &DeleteParams::background()).await?;
-                }
-                Ok(())
-            };
-            let what = "apply -> Held while another namespace creates and deletes claims";
-            tokio::select! {
-                measured = measure(victim, what, "meanwhile") => measured?,
-                churned = futures::future::try_join_all((0..AT_ONCE).map(churn)) => drop(churned?),
+    Bench::beside(&bench, "creates-and-deletes-victim", async |victim| {
+        let held = hold(victim, HELD, None, Duration::from_secs(3)).await?;
+        let churn = async |worker: usize| -> anyhow::Result<()> {
+            for round in 0.. {
+                let name = format!("churn-{worker}-{round}");
+                let claim = serde_json::from_value(claim(&name, &name, None, TTL))?;
+                tenant.create(&PostParams::default(), &claim).await?;
+                tenant.delete(&name, &DeleteParams::background()).await?;
             }
-            check_all_held(&held)
-        })
-        .await
+            Ok(())
+        };
+        let what = "apply -> Held while another namespace creates and deletes claims";
+        tokio::select! {
+            measured = measure(victim, what, "meanwhile") => measured?,
+            churned = futures::future::try_join_all((0..AT_ONCE).map(churn)) => drop(churned?),
+        }
+        check_all_held(&held)
+    })
+    .await
 }
 
 pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Bench) -> anyhow::Result<()> {
     // After SIGSTOP the kernel accepts connections, but the process does not answer.
     let listens = "exec redis-server --save '' --protected-mode no";
     let silent = run(&bench, worker(&bench, "silent", "silent", listens)).await?.last()?.object.name_any();
-    bench.cluster.faults.pause_container(&bench.namespace, &silent, "app").await?;
+    let _frozen = bench.cluster.faults.freeze(&bench.namespace, &silent, "app").await?;
     let probed = json!({"slots": 100, "liveness": {"httpGet": {"path": "/", "port": 6379}}});
     let lock = |number: usize| with(pod_claim(&format!("probed-{number}"), "scheduler", &silent, TTL), probed.clone());
     create_all(&as_tenant(&bench).await?, 100, lock).await?;
     let is_judged = |version: &Version<_>| reason_of(&version.object, "Held").is_some();
     until_all(&watch_all(&bench).await?, 50, Duration::from_secs(60), "judged", is_judged).await?;
-    bench
-        .beside("pods-that-do-not-answer-victim", async |victim| {
-            for pod in ["one", "two"] {
-                run(victim, worker(victim, pod, "scheduler", IDLE)).await?;
-            }
-            let lock = Lock::create(victim, election("scheduler", "scheduler", Duration::from_secs(2))).await?;
-            let mut leads = leader(&lock.held(SOON).await?.object).context("no leader")?;
-            for _ in 0..3 {
-                let (mark, start) = (lock.recorder.mark(), victim.now());
-                victim.cluster.faults.kill_container(&victim.namespace, &leads, "app").await?;
-                let next = if leads == "one" { "two" } else { "one" };
-                let took = led_by(&lock, mark, next, SOON).await?.at.since(start);
-                victim.figures.add("SIGKILL -> next leader beside 100 locks whose pod is silent", took);
-                ensure!(took < FAILOVER_LIMIT, "the next leader led after {took:?}");
-                leads = next.to_owned();
-                let killed = victim.record::<Pod>(if next == "one" { "two" } else { "one" }).await?;
-                killed.until(POD_LIMIT, "its container runs again", |pod| is_ready(&pod.object)).await?;
-            }
-            measure(victim, "apply -> Held beside 100 locks whose pod is silent", "meanwhile").await
-        })
-        .await
+    Bench::beside(&bench, "pods-that-do-not-answer-victim", async |victim| {
+        run_pair(victim, "scheduler", ["one", "two"]).await?;
+        let lock = Lock::take(victim, election("scheduler", "scheduler", Duration::from_secs(2))).await?;
+        for _ in 0..3 {
+            let killed = victim.record::<Pod>(&kill_leader(&lock, "100 locks whose pod is silent").await?).await?;
+            killed.until(POD_LIMIT, "its container runs again", |pod| is_ready(&pod.object)).await?;
+        }
+        measure(victim, "apply -> Held beside 100 locks whose pod is silent", "meanwhile").await
+    })
+    .await
 }
 
 pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench) -> anyhow::Result<()> {
     const MANY: usize = 1_000;
     let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;
-    bench
-        .beside("a-thousand-published-victim", async |victim| {
-            let idle = hundred(victim, "idle").await?;
-            let lock = |number| claim(&format!("many-{number}"), &format!("many-{number}"), None, TTL);
-            create_all(&tenant, MANY, lock).await?;
-            until_all(&recorder, MANY, Duration::from_secs(300), "held", |version| is_held(&version.object)).await?;
-            let held = hold(victim, HELD, None, TTL).await?;
-            measure(victim, "apply -> Held beside 1,000 published locks of another namespace", "meanwhile").await?;
-            let busy = hundred(victim, "busy").await?;
-            ensure!(busy <= 3 * idle, "100 locks took {busy:?}, and {idle:?} on an idle cluster");
-            check_all_held(&held)
-        })
-        .await?;
+    Bench::beside(&bench, "a-thousand-published-victim", async |victim| {
+        let idle = hundred(victim, "idle").await?;
+        let lock = |number| claim(&format!("many-{number}"), &format!("many-{number}"), None, TTL);
+        create_all(&tenant, MANY, lock).await?;
+        until_all(&recorder, MANY, Duration::from_secs(300), "held", |version| is_held(&version.object)).await?;
+        let held = hold(victim, HELD, None, TTL).await?;
+        measure(victim, "apply -> Held beside 1,000 published locks of another namespace", "meanwhile").await?;
+        let busy = hundred(victim, "busy").await?;
+        ensure!(busy <= 3 * idle, "100 locks took {busy:?}, and {idle:?} on an idle cluster");
+        check_all_held(&held)
+    })
+    .await?;
     let newest: std::collections::BTreeMap<_, _> =
         recorder.versions().into_iter().map(|observed| (observed.object.name_any(), observed)).collect();
     let lost = newest.values().filter(|observed| !is_held(&observed.object)).count();

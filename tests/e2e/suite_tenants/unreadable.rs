@@ -18,6 +18,7 @@ use crate::{
     locks::{Lock, SOON, claim},
     operators, poll,
     quorums::Quorum,
+    suite_main::generated_specs::judged,
 };
 
 const CRD: &str = "distributedlocks.redlock-operator.io";
@@ -48,12 +49,7 @@ fn unreadable(name: &str, key: &str) -> Value {
 
 /// The verdict of the API server on an object, which it does not store.
 async fn verdict(bench: &Bench, object: &Value) -> anyhow::Result<Result<(), String>> {
-    let dry_run = PostParams { dry_run: true, field_manager: None };
-    match locks(bench).create(&dry_run, &serde_json::from_value(object.clone())?).await {
-        Ok(_) => Ok(Ok(())),
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => Ok(Err(status.message.clone())),
-        Err(error) => Err(error.into()),
-    }
+    judged(&locks(bench), object, true).await
 }
 
 /// The schema without the rules about the two fields that older schemas did not limit.

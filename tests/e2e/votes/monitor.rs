@@ -1,13 +1,9 @@
 //! The process of a vote monitor: this program, started again on a node's network.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, aio::MultiplexedConnection};
 use redlock_operator::{
     redis_member::acl::OPERATOR_USER,
@@ -19,6 +15,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -63,7 +60,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (targets, mut known) = (Targets::default(), BTreeSet::new());
     for line in io::stdin().lines() {
         let read: Vec<Target> = serde_json::from_str(&line?)?;
-        targets.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&read);
+        targets.lock().clone_from(&read);
         for member in read.into_iter().map(|target| target.member).filter(|member| known.insert(member.clone())) {
             runtime.spawn(watch(member, targets.clone()));
         }
@@ -73,15 +70,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parses the output of [`report`].
-pub(super) fn parse(line: &str) -> Option<Attempt> {
-    let [member, run_id, sent, received, answer] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
-    let (sent, received) = (sent.parse().ok()?, received.parse().ok()?);
-    Some(Attempt { member: member.into(), run_id: run_id.into(), sent, received, voted: answer == "voted" })
-}
-
 fn current(targets: &Targets, member: &str) -> Option<Target> {
-    let targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+    let targets = targets.lock();
     targets.iter().find(|target| target.member == member).cloned()
 }
 
@@ -156,7 +146,7 @@ async fn ask(
         let mut answer = Box::pin(async move {
             let sent = SystemClock.wall().0;
             let answer = set.query_async::<redis::Value>(&mut connection).await;
-            report(&member, &run_id, sent, &answer)
+            report(member, run_id, sent, &answer)
         });
         match timeout(PATIENCE, &mut answer).await {
             Ok(true) => sleep(PERIOD).await,
@@ -172,14 +162,14 @@ async fn ask(
 /// Prints one reply.
 ///
 /// Returns false if there was none.
-fn report(member: &str, run_id: &str, sent: i64, answer: &redis::RedisResult<redis::Value>) -> bool {
+fn report(member: String, run_id: String, sent: i64, answer: &redis::RedisResult<redis::Value>) -> bool {
     let received = SystemClock.wall().0;
-    let answer = match answer {
+    let voted = match answer {
         // `nil`, the key of another client, is a vote as well: the process answers clients.
-        Ok(_) => "voted",
-        Err(error) if error.code().is_some() => "refused",
+        Ok(_) => true,
+        Err(error) if error.code().is_some() => false,
         Err(_) => return false,
     };
-    println!("{member} {run_id} {sent} {received} {answer}");
+    println!("{}", json!(Attempt { member, run_id, sent, received, voted }));
     true
 }

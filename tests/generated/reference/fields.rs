@@ -139,14 +139,8 @@ fn rows(schema: &Value, path: &str, rules: &[Rule], text: &mut String) {
         let kubernetes = as_in_kubernetes(name);
         let description = field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
         let description = kubernetes.map_or(description.clone(), |text| format!("{description} {text}"));
-        writeln!(
-            text,
-            "| `{}` | {} | {default} | {limits} | {} |",
-            path.trim_start_matches('.'),
-            type_of(field),
-            description.trim()
-        )
-        .unwrap();
+        let (shown, type_, description) = (path.trim_start_matches('.'), type_of(field), description.trim());
+        writeln!(text, "| `{shown}` | {type_} | {default} | {limits} | {description} |").unwrap();
         if kubernetes.is_none() {
             rows(field, &path, rules, text);
             rows(&field["items"], &format!("{path}[]"), rules, text);
@@ -165,8 +159,7 @@ fn every_field_of_every_kind_is_on_a_page() {
         rules(schema, "", &mut refusals);
         let mut body = String::new();
         for part in ["spec", "status"] {
-            writeln!(body, "## {part}\n\n| field | type | default | limits | description |\n|---|---|---|---|---|")
-                .unwrap();
+            body += &format!("## {part}\n\n| field | type | default | limits | description |\n|---|---|---|---|---|\n");
             rows(&schema["properties"][part], part, &refusals, &mut body);
             body.push('\n');
         }

@@ -9,6 +9,8 @@ use super::{
 use crate::{read, root, sources::sources};
 
 const REASONS: [&str; 2] = ["crates/api/src/conditions/reasons.rs", "crates/api/src/conditions/quorum_reasons.rs"];
+const STATUS: &str = "src/quorum/model/status/messages.rs";
+const ANSWERS: &str = "crates/engine/src/redlock/answers.rs";
 const LOCK_EVENTS: (&str, &str) = ("src/lock/model/events.rs", "LockEvent");
 const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
@@ -26,12 +28,7 @@ const FRAGMENTS: [(&str, &str, &str, &str); 13] = [
     ("why", "with the reason NoCandidate: why a pod cannot hold the lock", "src/lock/model/candidate.rs", "Ineligible"),
     ("why", "with the reason NoCandidate: why a Job cannot be started", "src/lock/model/job.rs", "UnfitJob"),
     ("doubt", "why it is not known whether the holder runs", "src/lock/model/end.rs", "Doubt"),
-    (
-        "counts>`, `<waits>`, `<clocks",
-        "what each member waits for",
-        "src/quorum/model/status/messages.rs",
-        "MemberWaits",
-    ),
+    ("counts>`, `<waits>`, `<clocks", "what each member waits for", STATUS, "MemberWaits"),
     ("doing>`, `<loss", "what is under way", "src/quorum/model/progress.rs", "Doing"),
     ("until", "what has to happen first", "src/quorum/model/progress.rs", "Until"),
     (
@@ -42,20 +39,15 @@ const FRAGMENTS: [(&str, &str, &str, &str); 13] = [
     ),
     ("unfit", "why a certificate cannot be used", "src/quorum/model/tls.rs", "Unfit"),
     ("invalid", "why a specification cannot be carried out", "src/quorum/model/invalid.rs", "Invalid"),
-    ("failures>`, `<trouble", "why a member did not vote", "crates/engine/src/redlock/answers.rs", "MemberError"),
+    ("failures>`, `<trouble", "why a member did not vote", ANSWERS, "MemberError"),
     (
         "why",
         "in status.members: why an external member does not answer",
         "src/quorum/model/unanswered.rs",
         "Unanswered",
     ),
-    (
-        "message",
-        "in status.members: why an external member does not vote",
-        "src/quorum/model/status/messages.rs",
-        "Unfit",
-    ),
-    ("message>`, `<0", "why a server cannot hold locks", "crates/engine/src/redlock/answers.rs", "Unfit"),
+    ("message", "in status.members: why an external member does not vote", STATUS, "Unfit"),
+    ("message>`, `<0", "why a server cannot hold locks", ANSWERS, "Unfit"),
 ];
 
 /// Names of `names!`, with their comments.
@@ -147,9 +139,8 @@ fn unreadable() -> String {
 
 fn quorum_conditions() -> String {
     let common = names("CommonReason");
-    let (path, name) = ("src/quorum/model/status/messages.rs", "QuorumMessage");
     let mut found: Vec<(String, String, String, String)> = Vec::new();
-    for (variant, meaning) in messages(path, name) {
+    for (variant, meaning) in messages(STATUS, "QuorumMessage") {
         let fragments: Vec<&str> = meaning.trim_matches(['(', ')']).split(", ").map(last).collect();
         let [type_, status, reason] = fragments[..] else { panic!("{meaning}") };
         found.push((type_.into(), status.into(), reason.into(), variant.paragraphs[0].clone()));

@@ -47,19 +47,16 @@ impl Nemesis {
 
     pub(super) async fn freeze_leader(&mut self) -> anyhow::Result<Done> {
         let leader = self.leader().await?;
-        let namespace = self.bench.cluster.operator_namespace.clone();
-        let container = [namespace.as_str(), leader.as_str(), "operator"];
-        let [pause, resume] = ["pause-container", "resume-container"].map(|what| [&[what], &container[..]].concat());
-        let frozen = self.bench.cluster.faults.inject(&pause, &resume).await?;
+        let cluster = &self.bench.cluster;
+        let frozen = cluster.faults.freeze(&cluster.operator_namespace, &leader, "operator").await?;
         self.lasts(1_000, 12_000).await;
         self.end(vec![frozen]).await;
         Ok(Self::operators_out([leader]))
     }
 
     pub(super) async fn cut_leader(&mut self, port: u16) -> anyhow::Result<Done> {
-        let (leader, namespace) = (self.leader().await?, self.bench.cluster.operator_namespace.clone());
-        let (node, address) = self.place(&namespace, &leader).await?;
-        let cut = self.bench.cluster.faults.cut_off(&node, &address, port).await?;
+        let leader = self.leader().await?;
+        let cut = operators::cut_off(&self.bench.cluster, &leader, port).await?;
         self.lasts(1_000, 12_000).await;
         self.end(vec![cut]).await;
         Ok(Self::operators_out([leader]))
