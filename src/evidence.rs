@@ -18,14 +18,11 @@ const UNKNOWN: &str = "ContainerStatusUnknown";
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// The condition `Ready` of a node.
-#[must_use]
 pub fn readiness(node: &Node) -> Option<&NodeCondition> {
-    let conditions = node.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == "Ready")
+    node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == "Ready")
 }
 
 /// Whether the node controller has no report of a node.
-#[must_use]
 pub fn is_silent(node: &Node) -> bool {
     readiness(node).is_some_and(|ready| ready.status == "Unknown")
 }
@@ -42,7 +39,6 @@ pub enum ContainerEvidence {
 }
 
 /// Judges a container by its ID and the status of its pod.
-#[must_use]
 pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
     let mut evidence = ContainerEvidence::Doubt;
     for container in containers(pod) {
@@ -61,7 +57,6 @@ pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
 ///
 /// The time has whole seconds of the node's clock. It is the reported start of the next container, or otherwise the end of this one. In a crash
 /// loop the kubelet waits for at least one second more.
-#[must_use]
 pub fn next_container_since(pod: &Pod, container_id: &str) -> Option<Timestamp> {
     let mut containers = containers(pod);
     let (container, ended) =
@@ -79,7 +74,6 @@ pub fn next_container_since(pod: &Pod, container_id: &str) -> Option<Timestamp> 
 /// Whether the kubelet reported every container of the pod as terminated.
 ///
 /// It returns false if the kubelet lost a container. Callers use this function for a pod whose containers were not recorded separately.
-#[must_use]
 pub fn has_ended(pod: &Pod) -> bool {
     let ended = |container: &ContainerStatus| {
         let state = container.state.as_ref().and_then(|state| state.terminated.as_ref());
@@ -93,7 +87,6 @@ pub fn has_ended(pod: &Pod) -> bool {
 ///
 /// Its phase is final and the kubelet reports no running container. But the kubelet reported no container at all, or lost one. The status of
 /// such a pod no longer changes.
-#[must_use]
 pub fn has_ended_without_proof(pod: &Pod) -> bool {
     is_final(pod) && (!has_ended(pod) || containers(pod).flat_map(ends).any(is_unknown))
 }
@@ -101,7 +94,6 @@ pub fn has_ended_without_proof(pod: &Pod) -> bool {
 /// Whether the kubelet never starts a container of this pod again.
 ///
 /// The phase is final, and the kubelet reports no running container.
-#[must_use]
 pub fn is_final(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let runs = |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
@@ -127,7 +119,6 @@ fn termination<'a>(container: &'a ContainerStatus, container_id: &str) -> Option
 }
 
 /// Whether the container can still run, although the kubelet reports it as terminated.
-#[must_use]
 pub fn is_unknown(terminated: &ContainerStateTerminated) -> bool {
     terminated.reason.as_deref() == Some(UNKNOWN)
 }
@@ -137,10 +128,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::test_util::parsed;
 
     fn pod(status: Value) -> Pod {
-        serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": "n", "containers": []}, "status": status}))
-            .unwrap()
+        parsed(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": []}, "status": status}))
     }
 
     fn container(id: &str, state: Value, last: Value) -> Value {
@@ -152,35 +143,26 @@ mod tests {
         json!({"terminated": {"exitCode": 137, "containerID": id, "reason": reason}})
     }
 
-    fn judge(containers: Value) -> ContainerEvidence {
-        container_state(&pod(json!({"phase": "Running", "containerStatuses": containers})), "c1")
-    }
-
-    #[test]
-    fn a_container_runs_when_the_kubelet_says_so_under_its_id() {
-        assert_eq!(judge(json!([container("c1", json!({"running": {}}), json!({}))])), ContainerEvidence::Runs);
-    }
-
     #[test]
     fn a_container_is_dead_when_the_kubelet_has_reported_its_end() {
-        let ended = container("c1", terminated("c1", "Error"), json!({}));
-        let replaced = container("c2", json!({"running": {}}), terminated("c1", "OOMKilled"));
-        assert_eq!(judge(json!([ended])), ContainerEvidence::Dead);
-        assert_eq!(judge(json!([replaced])), ContainerEvidence::Dead);
+        use ContainerEvidence::{Dead, Doubt, Runs};
+        let running = || json!({"running": {}});
+        let unknown = || terminated("c1", "ContainerStatusUnknown");
+        for (name, container, evidence) in [
+            ("it runs", container("c1", running(), json!({})), Runs),
+            ("it ended", container("c1", terminated("c1", "Error"), json!({})), Dead),
+            ("it was replaced", container("c2", running(), terminated("c1", "OOMKilled")), Dead),
+            ("the runtime does not know of it", container("c1", unknown(), json!({})), Doubt),
+            ("the runtime lost it", container("", json!({"waiting": {}}), unknown()), Doubt),
+            ("others are listed", container("c9", running(), terminated("c8", "Error")), Doubt),
+        ] {
+            let pod = pod(json!({"phase": "Running", "containerStatuses": [container]}));
+            assert_eq!(container_state(&pod, "c1"), evidence, "{name}");
+        }
     }
 
     #[test]
-    fn an_end_that_the_runtime_does_not_know_of_is_doubt() {
-        let unknown = container("c1", terminated("c1", "ContainerStatusUnknown"), json!({}));
-        let lost = container("", json!({"waiting": {}}), terminated("c1", "ContainerStatusUnknown"));
-        assert_eq!(judge(json!([unknown])), ContainerEvidence::Doubt);
-        assert_eq!(judge(json!([lost])), ContainerEvidence::Doubt);
-    }
-
-    #[test]
-    fn another_container_a_phase_or_an_empty_list_prove_nothing() {
-        let other = container("c9", json!({"running": {}}), terminated("c8", "Error"));
-        assert_eq!(judge(json!([other])), ContainerEvidence::Doubt);
+    fn a_phase_or_an_empty_list_proves_nothing() {
         assert_eq!(
             container_state(&pod(json!({"phase": "Failed", "reason": "NodeLost"})), "c1"),
             ContainerEvidence::Doubt

@@ -308,4 +308,4 @@ fn first_or_restarted(record: &Record) -> Reason {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -44,3 +44,6 @@ pub mod lock;
 pub mod operator;
 pub mod quorum;
 pub mod runtime;
+
+#[cfg(test)]
+mod tests;

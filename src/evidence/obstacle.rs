@@ -64,12 +64,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::parsed;
 
     #[test]
     fn the_reason_why_a_pod_does_not_run_is_named() {
-        let pod = |status: serde_json::Value| {
-            serde_json::from_value::<Pod>(json!({"metadata": {}, "status": status})).unwrap()
-        };
+        let pod = |status: serde_json::Value| parsed(json!({"metadata": {}, "status": status}));
         let waiting = |reason: &str| {
             let state = json!({"waiting": {"reason": reason, "message": "no such image"}});
             let container = json!({"name": "redis", "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": state});
@@ -96,7 +95,7 @@ mod tests {
             let container = json!({"name": "redis", "image": "x", "imageID": "", "ready": false, "restartCount": 4,
                 "state": state, "lastState": last});
             let status = json!({"containerStatuses": [container]});
-            obstacle(&serde_json::from_value::<Pod>(json!({"metadata": {}, "status": status})).unwrap())
+            obstacle(&parsed(json!({"metadata": {}, "status": status})))
         };
         let waiting = |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
         let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});

@@ -113,7 +113,8 @@ pub struct Jump {
 #[derive(Clone, Debug)]
 pub struct ClockWatch {
     references: VecDeque<ClockSample>,
-    last: ClockSample,
+    /// The newest regular reading.
+    pub(crate) last: ClockSample,
     jump: Option<Jump>,
 }
 
@@ -155,11 +156,6 @@ impl ClockWatch {
     pub const fn jump(&self) -> Option<&Jump> {
         self.jump.as_ref()
     }
-
-    /// The newest regular reading.
-    pub const fn last(&self) -> &ClockSample {
-        &self.last
-    }
 }
 
 /// The owner of the stepped clock.
@@ -182,7 +178,7 @@ pub enum Attribution {
 pub fn attribute(answering: &[&ClockWatch], members: usize) -> Attribution {
     let jumps: Vec<&Jump> = answering.iter().filter_map(|watch| watch.jump()).collect();
     let Some(first) = jumps.iter().map(|jump| jump.found).min() else { return Attribution::NoClock };
-    let is_read = |watch: &&&ClockWatch| watch.jump().is_some() || watch.last().sent > first;
+    let is_read = |watch: &&&ClockWatch| watch.jump().is_some() || watch.last.sent > first;
     if answering.iter().filter(is_read).count() < answering.len() || (answering.len() == 1 && members > 1) {
         return Attribution::Open;
     }

@@ -79,18 +79,15 @@ pub fn decide_end(input: &EndInput<'_>) -> EndStep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{Evidence, ObservedProcess, RunId, State, tests};
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::new(Duration::from_secs(seconds))
-    }
+    use crate::fence::{Evidence, State, tests};
+    use crate::tests::monotonic as at;
 
     fn admitted(name: &str) -> Record {
         tests::record(State::Admitted, name)
     }
 
     fn answering(name: &str, users: Users) -> Reach {
-        Reach::Answering(ObservedProcess { run_id: RunId::new(name), first_observed: at(1), users, closed_since: None })
+        tests::answering(name, 1_000, users)
     }
 
     fn input<'a>(record: &'a Record, reach: &'a Reach, verdict: &'a Verdict, now: u64) -> EndInput<'a> {

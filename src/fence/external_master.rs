@@ -86,36 +86,14 @@ pub fn decide_external_end(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{ObservedProcess, Process, UNREACHABLE_AFTER, Users, tests};
+    use crate::fence::tests::{self, process, record};
+    use crate::fence::{UNREACHABLE_AFTER, Users};
+    use crate::tests::monotonic as at;
 
     const DELAY: Duration = Duration::from_secs(30);
 
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::new(Duration::from_secs(seconds))
-    }
-
-    fn process(name: &str) -> Process {
-        Process { run_id: RunId::new(name), pod_uid: String::new(), container_id: None, node_name: None, node: None }
-    }
-
     fn answering(name: &str, first_observed: u64) -> Reach {
-        let answering = ObservedProcess {
-            run_id: RunId::new(name),
-            first_observed: at(first_observed),
-            users: Users::Closed,
-            closed_since: None,
-        };
-        Reach::Answering(answering)
-    }
-
-    fn record(state: State, name: &str) -> Record {
-        Record {
-            state,
-            run_id: Some(RunId::new(name)),
-            admitted: state == State::Admitted,
-            process: Some(process(name)),
-            ..Record::default()
-        }
+        tests::answering(name, first_observed * 1_000, Users::Closed)
     }
 
     fn input<'a>(now: u64, record: &'a Record, reach: &'a Reach, since: Option<u64>) -> FenceInput<'a> {
@@ -124,12 +102,12 @@ mod tests {
         FenceInput { now, rejoin_delay, fenced_since, epoch_raised: false, ..usual }
     }
 
-    fn decide(now: u64, record: &Record, reach: &Reach, since: Option<u64>, jumped: bool, unfit: bool) -> FenceStep {
-        decide_external(&FenceInput { clock_jumped: jumped, unfit, ..input(now, record, reach, since) })
+    fn decide(now: u64, record: &Record, reach: &Reach, unfit: bool) -> FenceStep {
+        decide_external(&FenceInput { unfit, ..input(now, record, reach, None) })
     }
 
     fn plainly(now: u64, record: &Record, reach: &Reach) -> FenceStep {
-        decide(now, record, reach, None, false, false)
+        decide(now, record, reach, false)
     }
 
     #[test]
@@ -145,30 +123,25 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_counts_from_its_record_and_waits_for_nobodys_death() {
-        let (admitted, reach) = (record(State::Admitted, "a"), answering("b", 50));
-        let step = plainly(52, &admitted, &reach);
-        assert_eq!(step, fenced(Reason::Restarted, Some(at(82)), false));
-        let next = admitted.after(step, Some(&process("b")), &PREDECESSOR);
-        assert_eq!((next.admitted, &next.predecessor), (false, &None));
-        // Every replica starts the wait when it observes that the previous process does not count.
-        assert!(next.restarts_count(&admitted, &RunId::new("b")));
-        assert_eq!(decide(81, &next, &reach, Some(52), false, false), FenceStep::Wait { until: Some(at(82)) });
-        assert_eq!(decide(82, &next, &reach, Some(52), false, false), FenceStep::Admit);
-    }
-
-    #[test]
-    fn a_process_that_forgot_without_a_restart_waits_like_after_one() {
-        let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 1));
-        let step = |record: &Record, now, fenced_since: Option<u64>, forgot| {
-            decide_external(&FenceInput { forgot, ..input(now, record, &reach, fenced_since) })
-        };
-        let fence = step(&admitted, 50, None, true);
-        assert_eq!(fence, fenced(Reason::Restarted, Some(at(80)), false));
-        let next = admitted.after(fence, Some(&process("a")), &PREDECESSOR);
-        assert!(next.restarts_count(&admitted, &RunId::new("a")));
-        assert_eq!(step(&next, 79, Some(50), true), FenceStep::Wait { until: Some(at(80)) });
-        assert_eq!(step(&next, 80, Some(50), true), FenceStep::Admit);
+    fn a_lost_vote_is_waited_out_from_its_record() {
+        for (case, successor, forgot, jumped, reason) in [
+            ("a restart", "b", false, false, Reason::Restarted),
+            ("a process that forgot without a restart", "a", true, false, Reason::Restarted),
+            ("a step of its clock", "a", false, true, Reason::ClockJump),
+        ] {
+            let (admitted, reach) = (record(State::Admitted, "a"), answering(successor, 1));
+            let step = |record: &Record, now, fenced_since: Option<u64>, clock_jumped| {
+                decide_external(&FenceInput { forgot, clock_jumped, ..input(now, record, &reach, fenced_since) })
+            };
+            let fence = step(&admitted, 50, None, jumped);
+            assert_eq!(fence, fenced(reason, Some(at(80)), false), "{case}");
+            let next = admitted.after(fence, Some(&process(successor)), &PREDECESSOR);
+            assert_eq!((next.admitted, &next.predecessor), (false, &None), "{case}: nobody's death is awaited");
+            // Every replica starts the wait when it observes that the previous process does not count.
+            assert!(next.restarts_count(&admitted, &RunId::new(successor)), "{case}");
+            assert_eq!(step(&next, 79, Some(50), false), FenceStep::Wait { until: Some(at(80)) }, "{case}");
+            assert_eq!(step(&next, 80, Some(50), false), FenceStep::Admit, "{case}");
+        }
     }
 
     #[test]
@@ -183,17 +156,6 @@ mod tests {
         assert!(silent.admits(&RunId::new("a")));
         assert_eq!(plainly(99, &silent, &answering("a", 1)), FenceStep::WriteAdmittedAgain);
         assert_eq!(plainly(0, &Record::default(), &Reach::Connecting { since: at(0) }), FenceStep::WriteStarting);
-    }
-
-    #[test]
-    fn a_step_of_its_clock_is_waited_out() {
-        let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 1));
-        let step = decide(50, &admitted, &reach, None, true, false);
-        assert_eq!(step, fenced(Reason::ClockJump, Some(at(80)), false));
-        let next = admitted.after(step, Some(&process("a")), &PREDECESSOR);
-        assert!(next.restarts_count(&admitted, &RunId::new("a")));
-        assert_eq!(decide(79, &next, &reach, Some(50), false, false), FenceStep::Wait { until: Some(at(80)) });
-        assert_eq!(decide(80, &next, &reach, Some(50), false, false), FenceStep::Admit);
     }
 
     #[test]
@@ -218,9 +180,9 @@ mod tests {
     #[test]
     fn a_process_that_can_lose_data_loses_its_admission() {
         let reach = answering("a", 1);
-        let step = decide(50, &record(State::Admitted, "a"), &reach, None, false, true);
+        let step = decide(50, &record(State::Admitted, "a"), &reach, true);
         assert_eq!(step, fenced(Reason::Restarted, None, false));
-        assert_eq!(decide(90, &record(State::Fenced, "a"), &reach, None, false, true), FenceStep::Wait { until: None });
+        assert_eq!(decide(90, &record(State::Fenced, "a"), &reach, true), FenceStep::Wait { until: None });
     }
 
     #[test]

@@ -14,7 +14,7 @@ fn run(name: &str) -> RunId {
     RunId::new(name)
 }
 
-fn process(name: &str) -> Process {
+pub(crate) fn process(name: &str) -> Process {
     Process {
         run_id: run(name),
         pod_uid: format!("pod-of-{name}"),
@@ -24,7 +24,7 @@ fn process(name: &str) -> Process {
     }
 }
 
-fn answering(name: &str, first_observed: u64, users: Users) -> Reach {
+pub(super) fn answering(name: &str, first_observed: u64, users: Users) -> Reach {
     let closed_since = (users == Users::Closed).then(|| at(first_observed));
     Reach::Answering(ObservedProcess { run_id: run(name), first_observed: at(first_observed), users, closed_since })
 }

@@ -144,7 +144,6 @@ mod tests {
     use super::*;
     use crate::api::JOB_LOCK_ANNOTATION;
     use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
 
     /// kube runs each reconcile in a task of its own, which can continue after the driver has ended.
     #[tokio::test]
@@ -152,7 +151,7 @@ mod tests {
         for (is_over, expected) in [(false, 1), (true, 0)] {
             let requests = Arc::new(Mutex::new(0));
             let counted = requests.clone();
-            let context = fake_api::context(Settings::default(), move |_request| {
+            let context = fake_api::context(move |_request| {
                 *counted.lock() += 1;
                 fake_api::failure(409, "AlreadyExists", "")
             });

@@ -42,13 +42,11 @@ pub struct Scopes {
 
 impl Scopes {
     /// Namespaces whose locks are served.
-    #[must_use]
     pub fn locks(&self) -> Scope {
         Scope::of(&self.watch_namespaces, &self.leave_out_namespaces)
     }
 
     /// Namespaces whose quorums are served.
-    #[must_use]
     pub fn quorums(&self) -> Scope {
         Scope::of(&self.quorum_namespaces, &self.leave_out_namespaces)
     }
@@ -115,7 +113,6 @@ pub struct OperatorArgs {
 
 impl OperatorArgs {
     /// The settings that the rest of the operator reads.
-    #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
             default_quorum: self.default_quorum(),
@@ -141,21 +138,15 @@ impl OperatorArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use serde_json::json;
 
     use super::*;
     use crate::api::test_util::parsed;
+    use crate::tests::arguments;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: OperatorArgs,
-    }
-
-    fn settings(arguments: &[&str]) -> Settings {
-        let line = ["redlock", "--namespace", "control", "--pod-name", "a"].iter().chain(arguments);
-        Line::parse_from(line).args.settings()
+    fn settings(more: &[&str]) -> Settings {
+        let line = [&["--namespace", "control", "--pod-name", "a"], more].concat();
+        arguments::<OperatorArgs>(&line).settings()
     }
 
     #[test]

@@ -68,15 +68,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_util::quorum;
+    use crate::api::test_util::{condition, quorum};
 
     #[test]
     fn the_default_quorum_has_voted_now_or_at_an_earlier_time() {
         let quorum = |status: serde_json::Value| quorum(json!({}), status);
-        let available = |status: &str| {
-            json!([{"type": "QuorumAvailable", "status": status, "reason": "R", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"}])
-        };
+        let available = |status: &str| json!([condition("QuorumAvailable", status, "R")]);
         let starting = quorum(json!({"conditions": available("False")}));
         let first_member = quorum(json!({"tokenFloor": 7, "conditions": available("False")}));
         let voting = quorum(json!({"tokenFloor": 7, "conditions": available("True")}));

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use clap::Parser as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
@@ -21,22 +20,17 @@ use crate::quorum::model::facts;
 use crate::redis_member::{Connect as _, Machine, Outward};
 use crate::runtime::cache::{Guarded, Kind};
 use crate::runtime::fake_api;
+use crate::tests::arguments;
 use crate::time::{Clock, Monotonic, SystemClock, TokioClock, UnixMillis};
 
 const NOW: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 
-#[derive(clap::Parser)]
-struct Line {
-    #[command(flatten)]
-    args: OperatorArgs,
-}
-
 #[tokio::test]
 async fn metrics_have_the_watch_of_each_kind() {
-    let line = Line::parse_from(["redlock", "--pod-name", "a", "--jobs", "true"]);
+    let args: OperatorArgs = arguments(&["--pod-name", "a", "--jobs", "true"]);
     let api = || fake_api::client(|_request| (404, json!({})));
     let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Outward::but(Vec::new())) };
-    let text = Operator::new(line.args, api(), api(), machine).context.metrics_text(false);
+    let text = Operator::new(args, api(), api(), machine).context.metrics_text(false);
     for kind in ["DistributedLock", "RedisQuorum", "Pod", "Node", "Namespace", "Job"] {
         assert!(text.contains(&format!("redlock_watch_errors_total{{kind=\"{kind}\"}}")), "{kind}: {text}");
     }
@@ -57,20 +51,20 @@ fn leases(lives: bool) -> Client {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopping_replica_trusts_no_lease_of_a_dead_leader() {
-    let line = Line::parse_from(["redlock", "--pod-name", "a"]);
+    let args = arguments(&["--pod-name", "a"]);
     for (lives, seconds) in [(true, 0), (false, 25)] {
         let clock = TokioClock::new();
         let begun = clock.boottime();
-        super::await_successor(&leases(lives), &line.args).await;
+        super::await_successor(&leases(lives), &args).await;
         assert_eq!(clock.boottime().since(begun).as_secs(), seconds, "lives: {lives}");
     }
 }
 
 #[tokio::test]
 async fn no_external_master_is_the_operator_or_the_api_server() {
-    let line = Line::parse_from(["redlock", "--pod-name", "a", "--pod-ips", "10.0.0.7,fd00::7"]);
+    let args = arguments(&["--pod-name", "a", "--pod-ips", "10.0.0.7,fd00::7"]);
     for address in ["10.0.0.7:8080", "[fd00::7]:8080", "10.96.0.1:443"] {
-        let outward = super::outward(&line.args, Some("10.96.0.1"));
+        let outward = super::outward(&args, Some("10.96.0.1"));
         let Err(refused) = outward.connect(address).await else { panic!("{address}") };
         assert!(refused.to_string().contains("the operator refuses"), "{refused}");
     }

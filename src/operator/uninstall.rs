@@ -195,17 +195,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use clap::Parser as _;
     use serde_json::Value;
 
     use super::*;
     use crate::runtime::fake_api;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: UninstallArgs,
-    }
+    use crate::tests::arguments;
 
     /// Uninstalls with this answer to the list of pods. Returns whether it succeeded, and how often it set the number of replicas.
     async fn uninstalled(pods: (u16, Value)) -> (bool, usize) {
@@ -222,8 +216,7 @@ mod tests {
             Some("pods") => pods.clone(),
             _ => (200, json!({"metadata": {}, "items": []})),
         });
-        let line = Line::parse_from(["uninstall-check"]);
-        let ended = uninstall(&client, &line.args).await.is_ok();
+        let ended = uninstall(&client, &arguments(&[])).await.is_ok();
         (ended, scaled.load(Ordering::Relaxed))
     }
 
@@ -244,7 +237,7 @@ mod tests {
             Some("redlock-operator") => (404, json!({"kind": "Status", "code": 404, "reason": "NotFound"})),
             _ => (404, json!("404 page not found")),
         });
-        let ended = uninstall(&client, &Line::parse_from(["uninstall-check"]).args).await;
+        let ended = uninstall(&client, &arguments(&[])).await;
         assert!(ended.is_ok(), "{ended:?}");
     }
 
@@ -255,7 +248,7 @@ mod tests {
     }
 
     /// Returns the refusal to uninstall while this lock is held. The lock is in the second page.
-    async fn refusal(arguments: &[&str], held: Value) -> Option<String> {
+    async fn refusal(line: &[&str], held: Value) -> Option<String> {
         let client = fake_api::client(move |request| {
             let query = request.uri().query().unwrap_or_default();
             match request.uri().path().rsplit('/').next() {
@@ -269,8 +262,7 @@ mod tests {
                 _ => (200, json!({"metadata": {}, "items": []})),
             }
         });
-        let line = Line::parse_from([&["uninstall-check"], arguments].concat());
-        uninstall(&client, &line.args).await.err().map(|error| error.to_string())
+        uninstall(&client, &arguments(line)).await.err().map(|error| error.to_string())
     }
 
     /// An answer with all locks can be larger than the memory of the hook.

@@ -71,8 +71,10 @@ pub struct QuorumSession {
     /// Users of external masters, by member.
     credentials: Mutex<BTreeMap<String, Endpoint>>,
     tokens: Tokens,
-    timers: Timers,
-    renewal_limit: RenewalLimit,
+    /// The start times of waits.
+    pub(crate) timers: Timers,
+    /// The limit for renewals of this replica.
+    pub renewal_limit: RenewalLimit,
     /// Makes the links follow the states of the quorum in order, and never an older state.
     placing: Mutex<()>,
     /// Reads the Secrets, and publishes Events. It ends with the session, or by a panic.
@@ -153,7 +155,7 @@ impl QuorumSession {
 
     /// The link to the member with this name.
     pub fn link(&self, name: &str) -> Option<Arc<MemberLink>> {
-        self.links().iter().find(|link| link.name().as_str() == name).cloned()
+        self.links().iter().find(|link| link.name.as_str() == name).cloned()
     }
 
     /// The clocks of the members.
@@ -166,19 +168,9 @@ impl QuorumSession {
         &self.shared.agreement
     }
 
-    /// The start times of waits.
-    pub(crate) const fn timers(&self) -> &Timers {
-        &self.timers
-    }
-
     /// The engine with this quorum's settings.
     pub fn redlock(&self) -> Redlock<dyn Clock> {
         Redlock::new(self.context.clock.clone(), effective::settings(&self.quorum()))
-    }
-
-    /// The limit for renewals of this replica.
-    pub const fn renewal_limit(&self) -> &RenewalLimit {
-        &self.renewal_limit
     }
 
     /// Signs lock values. `None` until the auth Secret has been read.
@@ -232,10 +224,7 @@ impl QuorumSession {
 
     /// Raises the floor when the highest token comes near it. Only the leader calls this.
     pub(crate) async fn raise_floor_ahead(&self) -> Result<(), FloorError> {
-        match self.tokens.low_water() {
-            Some(ahead) => tokens::ensure(self, ahead).await,
-            None => Ok(()),
-        }
+        if let Some(ahead) = self.tokens.low_water() { tokens::ensure(self, ahead).await } else { Ok(()) }
     }
 
     /// Takes a state of the quorum from the watch or from the reply to a write.
@@ -307,15 +296,17 @@ fn is_newer(old: &RedisQuorum, new: &RedisQuorum) -> bool {
 mod tests {
     use std::time::Duration;
 
+    use serde_json::json;
+
     use super::*;
+    use crate::api::test_util::parsed;
     use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
+    use crate::tests::found;
 
     /// A session with a quorum of three members that do not exist.
     pub(super) fn session() -> Arc<QuorumSession> {
-        let context = fake_api::context(Settings::default(), |_request| (404, serde_json::json!({})));
-        let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
-        quorum.metadata.uid = Some("q".to_owned());
+        let context = fake_api::context(|_request| (404, json!({})));
+        let quorum = parsed(json!({"metadata": {"name": "main", "uid": "q"}, "spec": {}}));
         QuorumSession::start(&context, Arc::new(quorum), broadcast::channel(8).0).unwrap()
     }
 
@@ -325,21 +316,13 @@ mod tests {
         let links = session.links();
         assert!(links.len() == 3 && !session.is_broken());
         drop(session);
-        let ended = async {
-            while !links.iter().all(|link| link.is_broken()) {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), ended).await.expect("each task has ended");
+        let ended = || links.iter().all(|link| link.is_broken()).then_some(());
+        assert!(found(Duration::from_secs(30), ended).await.is_some(), "each task has ended");
     }
 
     #[test]
     fn versions_are_compared_as_numbers() {
-        let version = |version: &str| {
-            let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
-            quorum.metadata.resource_version = Some(version.to_owned());
-            quorum
-        };
+        let version = |version: &str| parsed(json!({"metadata": {"resourceVersion": version}, "spec": {}}));
         for (old, new, newer) in
             [("9", "10", true), ("10", "9", false), ("10", "10", false), ("a", "b", true), ("a", "a", false)]
         {

@@ -180,7 +180,7 @@ impl AdminConnection {
             let mut set = cmd("SET");
             set.arg(EPOCH_KEY).arg(epoch);
             // If a watched key changed, another leader raised the epoch in between. Then the loop reads it again.
-            if self.transaction(vec![set, kill_others()]).await? {
+            if self.transaction(vec![set, kill(OPERATOR_USER)]).await? {
                 return Ok(());
             }
         }
@@ -236,8 +236,7 @@ impl AdminConnection {
     async fn watch_epoch(&mut self) -> Result<Option<i64>, MemberError> {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("WATCH").arg(EPOCH_KEY).cmd("GET").arg(EPOCH_KEY);
-        let answers = self.ask_all(&pipeline).await?;
-        answers.get(1).map_or_else(|| Err(wire::unexpected()), wire::read)
+        self.ask_all(&pipeline).await?.get(1).map_or_else(|| Err(wire::unexpected()), wire::read)
     }
 
     /// Runs the commands in MULTI and EXEC. False means that a watched key changed and nothing was executed.
@@ -285,12 +284,7 @@ fn acl(action: &str, arguments: impl ToRedisArgs) -> Cmd {
     command
 }
 
-/// Ends the operator's other connections to the member, with their pending requests.
-fn kill_others() -> Cmd {
-    kill(OPERATOR_USER)
-}
-
-/// Ends a user's connections, except this one.
+/// Ends a user's connections with their pending requests, except this one.
 fn kill(user: &str) -> Cmd {
     let mut command = cmd("CLIENT");
     command.arg(&["KILL", "USER", user, "SKIPME", "yes"]);

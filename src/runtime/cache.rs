@@ -133,17 +133,6 @@ impl<K: Kind> Cache<K> {
         (cache.clone(), Follower::new(cache, writer, namespaces))
     }
 
-    /// A cache with these objects, for unit tests.
-    #[cfg(test)]
-    pub(crate) fn filled(objects: Vec<K>) -> Self {
-        let (cache, mut follower) = Self::unfilled(vec![None]);
-        let listed = objects.into_iter().map(|object| watcher::Event::InitApply(Guarded::Read(object)));
-        for event in std::iter::once(watcher::Event::Init).chain(listed).chain([watcher::Event::InitDone]) {
-            follower.take(0, event, crate::time::Boottime::new(std::time::Duration::ZERO));
-        }
-        cache
-    }
-
     /// Sends changes to all readers. Without a reader nothing is lost, because the store is already up to date.
     fn announce(&self, changes: impl Into<Arc<[Change<K>]>>) {
         let _ = self.changes.send(changes.into());
@@ -243,33 +232,38 @@ fn is_refused_list(error: &watcher::Error) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use k8s_openapi::api::core::v1::{Namespace, Pod};
+    use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
     use crate::runtime::fake_api;
-    use crate::time::SystemClock;
+    use crate::time::{Boottime, SystemClock};
 
-    #[tokio::test(start_paused = true)]
-    async fn a_refused_watch_is_counted_and_leaves_the_cache_unfilled() {
-        let client = fake_api::client(|_request| fake_api::failure(403, "Forbidden", "no"));
-        let api = Api::<Guarded<Namespace>>::all(client);
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (cache, follow) = Cache::of_existing(vec![(None, api)], &clock, watcher::Config::default(), |_| true);
-        assert_eq!(cache.interruptions(), 0);
-        assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
-        assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
-        assert!(!cache.is_filled());
+    impl<K: Kind> Cache<K> {
+        /// A cache with these objects.
+        pub(crate) fn filled(objects: Vec<K>) -> Self {
+            let (cache, mut follower) = Self::unfilled(vec![None]);
+            let listed = objects.into_iter().map(|object| watcher::Event::InitApply(Guarded::Read(object)));
+            for event in std::iter::once(watcher::Event::Init).chain(listed).chain([watcher::Event::InitDone]) {
+                follower.take(0, event, Boottime::default());
+            }
+            cache
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deleted_namespace_does_not_leave_the_cache_unfilled() {
+    async fn a_refused_watch_fills_the_cache_of_a_deleted_namespace_only() {
         let client = fake_api::client(|_request| fake_api::failure(403, "Forbidden", "no"));
-        for (exists, is_filled) in [(false, true), (true, false)] {
+        for (namespace, exists, is_filled) in
+            [(None, true, false), (Some("shop"), true, false), (Some("shop"), false, true)]
+        {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-            let watched = vec![(Some("shop".to_owned()), Api::<Guarded<Pod>>::namespaced(client.clone(), "shop"))];
+            let api = namespace.map_or_else(|| Api::all(client.clone()), |name| Api::namespaced(client.clone(), name));
+            let watched: Vec<(_, Api<Guarded<Pod>>)> = vec![(namespace.map(str::to_owned), api)];
             let (cache, follow) = Cache::of_existing(watched, &clock, watcher::Config::default(), move |_| exists);
+            assert_eq!(cache.interruptions(), 0);
             assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it does not stop trying");
-            assert_eq!(cache.is_filled(), is_filled, "a Role can be missing for a moment");
+            assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
+            assert_eq!(cache.is_filled(), is_filled, "a Role for {namespace:?} can be missing for a moment");
         }
     }
 }

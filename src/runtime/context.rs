@@ -144,7 +144,6 @@ impl Context {
     /// The quorum of locks that name no quorum.
     ///
     /// It is the default of the settings. While such locks are held on an earlier default, it is the earlier one.
-    #[must_use]
     pub fn default_quorum(&self) -> Option<ObjectRef<RedisQuorum>> {
         self.default_quorum.lock().clone()
     }
@@ -155,7 +154,6 @@ impl Context {
     }
 
     /// Whether this operator serves a quorum. If there is none, its namespace decides.
-    #[must_use]
     pub fn serves(&self, quorum: &HeldQuorum) -> bool {
         let settings = &self.replica.settings;
         let present = self.quorums.get(&quorum.reference());
@@ -163,7 +161,6 @@ impl Context {
     }
 
     /// Whether there is no room for a quorum in its namespace.
-    #[must_use]
     pub fn has_no_room(&self, quorum: &RedisQuorum) -> bool {
         let namespace = self.quorums.under(&keys::namespace(&quorum.namespace().unwrap_or_default()));
         self.replica.settings.limits.has_no_room(quorum, &namespace)
@@ -177,13 +174,11 @@ impl Context {
     /// The API server's time now.
     ///
     /// Use it for durations since a time that the API server or a controller wrote.
-    #[must_use]
     pub fn api_now(&self) -> UnixMillis {
         self.server_time.now()
     }
 
     /// The offset of the API server's clock, after the first answer with a date.
-    #[must_use]
     pub fn api_clock(&self) -> Option<ClockOffset> {
         self.server_time.offset(self.clock.boottime())
     }

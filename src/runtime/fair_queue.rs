@@ -36,7 +36,6 @@ pub struct Slot {
 
 impl FairQueue {
     /// A queue whose slots are all free.
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         Self(Arc::new(Mutex::new(Queue::new(slots))))
     }
@@ -47,8 +46,7 @@ impl FairQueue {
         self.0.lock().wait(namespace, class, slot);
         self.serve();
         // This cannot fail, because the queue keeps the sender until it serves it.
-        let served = waits.await.ok();
-        served.unwrap_or_else(|| Slot { queue: None, namespace: namespace.to_owned() })
+        waits.await.unwrap_or_else(|_ended| Slot { queue: None, namespace: namespace.to_owned() })
     }
 
     fn serve(&self) {

@@ -8,7 +8,6 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::context::{Context, Replica};
-use super::settings::Settings;
 use crate::redis_member::{Machine, Outward};
 use crate::time::SystemClock;
 
@@ -17,9 +16,9 @@ pub(crate) fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code}))
 }
 
-/// A replica with empty caches and [`client`].
-pub(crate) fn context(settings: Settings, answer: impl Fn(&Request<Body>) -> (u16, Value) + Send + 'static) -> Context {
-    let replica = Replica { namespace: "ns".into(), pod_name: "a".into(), settings: Arc::new(settings) };
+/// A replica with empty caches, [`client`] and the default settings.
+pub(crate) fn context(answer: impl Fn(&Request<Body>) -> (u16, Value) + Send + 'static) -> Context {
+    let replica = Replica { namespace: "ns".into(), pod_name: "a".into(), settings: Arc::default() };
     let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Outward::default()) };
     Context::new(client(answer), replica, machine).0
 }

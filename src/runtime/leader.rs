@@ -68,7 +68,6 @@ pub trait ReplicaState: Send + Sync {
 }
 
 /// The name of a quorum in logs and in [`QuorumReachability`].
-#[must_use]
 pub fn quorum_name(quorum: &ObjectRef<RedisQuorum>) -> String {
     format!("{}/{}", quorum.namespace.as_deref().unwrap_or_default(), quorum.name)
 }

@@ -21,7 +21,6 @@ impl Default for Limits {
 
 impl Limits {
     /// Limits from two numbers. Zero means no limit.
-    #[must_use]
     pub fn new(locks: usize, quorums: usize) -> Self {
         let limit = |number: usize| if number == 0 { usize::MAX } else { number };
         Self { locks: limit(locks), quorums: limit(quorums) }
@@ -31,7 +30,6 @@ impl Limits {
     ///
     /// A quorum with started members is always served, even above the limit, because promises of its members can still be valid. A deleted
     /// one with copies of Secrets is served, too, because only its deletion removes them.
-    #[must_use]
     pub fn has_no_room(&self, quorum: &RedisQuorum, namespace: &[impl AsRef<RedisQuorum>]) -> bool {
         let age =
             |quorum: &RedisQuorum| (quorum.metadata.creation_timestamp.as_ref().map(|it| it.0), quorum.name_any());

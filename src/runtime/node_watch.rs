@@ -144,27 +144,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::parsed;
 
     fn at(seconds: u64) -> Boottime {
         Boottime::new(Duration::from_secs(1_000 + seconds))
     }
 
-    fn nodes(states: &[(&str, &str)]) -> Vec<Arc<Node>> {
-        let node = |(name, ready): &(&str, &str)| {
+    const ALL: &str = "a=True b=True c=True";
+    const ALL_ARE_SILENT: &str = "a=Unknown b=Unknown c=Unknown";
+    const A_IS_SILENT: &str = "a=Unknown b=True c=True";
+    const A_IS_GONE: &str = "b=True c=True";
+
+    /// Nodes with these names and these states of the condition Ready.
+    fn nodes(states: &str) -> Vec<Arc<Node>> {
+        let node = |state: &str| {
+            let (name, ready) = state.split_once('=').unwrap();
             let conditions = json!([{"type": "Ready", "status": ready, "lastTransitionTime": "2020-01-01T00:00:00Z"}]);
-            let node = json!({"metadata": {"name": name}, "status": {"conditions": conditions}});
-            Arc::new(serde_json::from_value(node).unwrap())
+            Arc::new(parsed(json!({"metadata": {"name": name}, "status": {"conditions": conditions}})))
         };
-        states.iter().map(node).collect()
+        states.split_whitespace().map(node).collect()
     }
 
     /// Observes once a second, and returns after how many seconds the node is lost.
-    fn lost_after(
-        watch: &NodeWatch,
-        name: &str,
-        seconds: std::ops::Range<u64>,
-        states: &[(&str, &str)],
-    ) -> Option<u64> {
+    fn lost_after(watch: &NodeWatch, name: &str, seconds: std::ops::Range<u64>, states: &str) -> Option<u64> {
         let (nodes, from) = (nodes(states), seconds.start);
         seconds.into_iter().find_map(|second| {
             watch.observe(&nodes, &HashSet::new(), Some(at(second)), at(second));
@@ -175,96 +177,78 @@ mod tests {
     #[test]
     fn a_single_silent_node_is_lost_after_15_seconds() {
         let watch = NodeWatch::default();
-        let states = [("a", "Unknown"), ("b", "True"), ("c", "False")];
-        assert_eq!(lost_after(&watch, "a", 0..100, &states), Some(15), "however old its condition is");
+        let lost = lost_after(&watch, "a", 0..100, "a=Unknown b=True c=False");
+        assert_eq!(lost, Some(15), "however old its condition is");
         assert!(!watch.is_lost("b") && !watch.is_lost("c"), "not ready is not silent");
-        assert_eq!(lost_after(&watch, "b", 100..200, &states), None);
-        watch.observe(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(200)), at(200));
+        assert_eq!(lost_after(&watch, "b", 100..200, "a=Unknown b=True c=False"), None);
+        watch.observe(&nodes(ALL), &HashSet::new(), Some(at(200)), at(200));
         assert!(!watch.is_lost("a"), "it reports again");
     }
 
     #[test]
-    fn with_half_of_the_nodes_silent_a_loss_takes_five_minutes() {
-        let half = [("a", "Unknown"), ("b", "True")];
-        assert_eq!(lost_after(&NodeWatch::default(), "a", 0..400, &half), Some(300));
-        let most = [("a", "Unknown"), ("b", "Unknown"), ("c", "True")];
-        assert_eq!(lost_after(&NodeWatch::default(), "a", 0..400, &most), Some(300));
-    }
-
-    #[test]
-    fn after_an_outage_short_grace_begins_when_most_nodes_report() {
-        let watch = NodeWatch::default();
-        assert_eq!(lost_after(&watch, "a", 0..60, &[("a", "Unknown"), ("b", "Unknown"), ("c", "Unknown")]), None);
-        assert_eq!(lost_after(&watch, "a", 60..100, &[("a", "Unknown"), ("b", "True"), ("c", "True")]), Some(15));
-    }
-
-    #[test]
-    fn a_node_that_vanished_is_given_a_minute_to_register_again() {
-        let watch = NodeWatch::default();
-        let all = [("a", "True"), ("b", "True"), ("c", "True")];
-        assert_eq!(lost_after(&watch, "a", 0..10, &all), None);
-        assert_eq!(lost_after(&watch, "a", 10..50, &all[1..]), None);
-        assert_eq!(lost_after(&watch, "a", 50..60, &all), None, "back in time");
-        assert_eq!(lost_after(&watch, "a", 60..200, &all[1..]), Some(60));
+    fn the_time_until_a_node_is_lost_depends_on_the_others() {
+        for (case, name, steps) in [
+            ("half of the nodes are silent", "a", &[(0..400, "a=Unknown b=True", Some(300))][..]),
+            ("most nodes are silent", "a", &[(0..400, "a=Unknown b=Unknown c=True", Some(300))]),
+            ("most report again", "a", &[(0..60, ALL_ARE_SILENT, None), (60..100, A_IS_SILENT, Some(15))]),
+            (
+                "it vanishes, and is back in time",
+                "a",
+                &[(0..10, ALL, None), (10..50, A_IS_GONE, None), (50..60, ALL, None), (60..200, A_IS_GONE, Some(60))],
+            ),
+            ("it was never observed", "gone", &[(0..400, "a=True", None), (400..800, "", None)]),
+            ("this replica was frozen", "a", &[(0..5, A_IS_SILENT, None), (600..700, A_IS_SILENT, Some(15))]),
+        ] {
+            let watch = NodeWatch::default();
+            for (seconds, states, lost) in steps {
+                assert_eq!(lost_after(&watch, name, seconds.clone(), states), *lost, "{case}: {seconds:?}");
+            }
+        }
     }
 
     #[test]
     fn a_silent_node_that_is_then_deleted_stays_lost() {
         let watch = NodeWatch::default();
-        assert_eq!(lost_after(&watch, "a", 0..16, &[("a", "Unknown"), ("b", "True"), ("c", "True")]), Some(15));
+        assert_eq!(lost_after(&watch, "a", 0..16, A_IS_SILENT), Some(15));
         for second in 16..100 {
-            watch.observe(&nodes(&[("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(second)), at(second));
+            watch.observe(&nodes(A_IS_GONE), &HashSet::new(), Some(at(second)), at(second));
             assert!(watch.is_lost("a"));
         }
     }
 
     #[test]
-    fn a_node_that_was_never_seen_says_nothing() {
-        let watch = NodeWatch::default();
-        assert_eq!(lost_after(&watch, "gone", 0..400, &[("a", "True")]), None);
-        assert_eq!(lost_after(&watch, "gone", 400..800, &[]), None);
-    }
-
-    #[test]
     fn while_the_api_server_is_not_reached_nothing_is_learned() {
-        let (watch, states) = (NodeWatch::default(), [("a", "Unknown"), ("b", "True"), ("c", "True")]);
-        assert_eq!(lost_after(&watch, "a", 0..10, &states), None);
+        let watch = NodeWatch::default();
+        assert_eq!(lost_after(&watch, "a", 0..10, A_IS_SILENT), None);
         for second in 10..1_000 {
-            watch.observe(&nodes(&states), &HashSet::new(), Some(at(9)), at(second));
+            watch.observe(&nodes(A_IS_SILENT), &HashSet::new(), Some(at(9)), at(second));
             assert!(!watch.is_lost("a"), "{second}: only an old state shows that it is silent");
         }
-        assert_eq!(lost_after(&watch, "a", 1_000..1_100, &states), Some(15), "counted from the next observation");
-        watch.observe(&nodes(&states), &HashSet::new(), None, at(1_100));
+        assert_eq!(lost_after(&watch, "a", 1_000..1_100, A_IS_SILENT), Some(15), "counted from the next observation");
+        watch.observe(&nodes(A_IS_SILENT), &HashSet::new(), None, at(1_100));
         assert!(watch.is_lost("a"), "a lost node stays lost");
     }
 
     #[test]
     fn a_node_that_cannot_be_read_is_not_lost() {
         let (watch, unreadable) = (NodeWatch::default(), HashSet::from(["a".to_owned()]));
-        watch.observe(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(0)), at(0));
+        watch.observe(&nodes(ALL), &HashSet::new(), Some(at(0)), at(0));
         for second in 1..400 {
-            watch.observe(&nodes(&[("b", "True"), ("c", "True")]), &unreadable, Some(at(second)), at(second));
+            watch.observe(&nodes(A_IS_GONE), &unreadable, Some(at(second)), at(second));
         }
         assert!(!watch.is_lost("a"));
-    }
-
-    #[test]
-    fn a_replica_that_was_frozen_counts_from_its_next_look() {
-        let (watch, states) = (NodeWatch::default(), [("a", "Unknown"), ("b", "True"), ("c", "True")]);
-        assert_eq!(lost_after(&watch, "a", 0..5, &states), None);
-        assert_eq!(lost_after(&watch, "a", 600..700, &states), Some(15));
     }
 
     #[test]
     fn a_change_is_told_once() {
         let watch = NodeWatch::default();
         let mut changes = watch.changes();
-        lost_after(&watch, "a", 0..15, &[("a", "Unknown"), ("b", "True"), ("c", "True")]);
+        lost_after(&watch, "a", 0..15, A_IS_SILENT);
         assert!(!changes.has_changed().unwrap());
-        lost_after(&watch, "a", 15..16, &[("a", "Unknown"), ("b", "True"), ("c", "True")]);
+        lost_after(&watch, "a", 15..16, A_IS_SILENT);
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
-        lost_after(&watch, "b", 16..30, &[("a", "Unknown"), ("b", "True"), ("c", "True")]);
+        lost_after(&watch, "b", 16..30, A_IS_SILENT);
         assert!(!changes.has_changed().unwrap());
     }
 }

@@ -27,13 +27,11 @@ pub struct Action(Option<Duration>);
 
 impl Action {
     /// Reconciles the object again after this time.
-    #[must_use]
     pub fn requeue(after: Duration) -> Self {
         Self(Some(after))
     }
 
     /// Reconciles the object again only when a trigger names it.
-    #[must_use]
     pub fn await_change() -> Self {
         Self(None)
     }

@@ -23,7 +23,6 @@ impl Default for Scope {
 
 impl Scope {
     /// The scope of the named namespaces, without those that are left out. No names mean all namespaces.
-    #[must_use]
     pub fn of(named: &[String], left_out: &[String]) -> Self {
         let names = |names: &[String]| names.iter().filter(|name| !name.is_empty()).cloned().collect::<BTreeSet<_>>();
         let (named, left_out) = (names(named), names(left_out));
@@ -31,7 +30,6 @@ impl Scope {
     }
 
     /// Whether a namespace is in the scope.
-    #[must_use]
     pub fn contains(&self, namespace: &str) -> bool {
         match self {
             Self::AllBut(left_out) => !left_out.contains(namespace),
@@ -40,7 +38,6 @@ impl Scope {
     }
 
     /// A scope with both scopes and this namespace. If one of them has the whole cluster, it has the whole cluster, too.
-    #[must_use]
     pub fn with(&self, other: &Self, namespace: &str) -> Self {
         match (self, other) {
             (Self::Only(one), Self::Only(other)) => {
@@ -61,7 +58,6 @@ impl Scope {
     }
 
     /// The selector that excludes namespaces from an answer for the whole cluster.
-    #[must_use]
     pub fn fields(&self) -> Option<String> {
         let Self::AllBut(left_out) = self else { return None };
         let fields: Vec<_> = left_out.iter().map(|name| format!("metadata.namespace!={name}")).collect();

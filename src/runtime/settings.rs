@@ -40,7 +40,6 @@ pub struct Settings {
 
 impl Settings {
     /// Whether the administrator allows copies of client Secrets in this namespace.
-    #[must_use]
     pub fn takes_copies(&self, namespace: &str) -> bool {
         (self.clients.contains(namespace) || self.clients.contains("*")) && !self.left_out.contains(namespace)
     }
@@ -48,19 +47,16 @@ impl Settings {
     /// Whether a quorum has the operator's installation, and is in one of its namespaces.
     ///
     /// Neither changes while the quorum exists.
-    #[must_use]
     pub fn serves(&self, quorum: &RedisQuorum) -> bool {
         self.is_ours(&quorum.namespace().unwrap_or_default(), &quorum.spec.installation)
     }
 
     /// Like [`Settings::serves`], for an unreadable quorum.
-    #[must_use]
     pub fn serves_unreadable(&self, quorum: &Unreadable) -> bool {
         self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), unreadable_installation(quorum))
     }
 
     /// Whether a policy refuses writes to a Lease in this namespace, except by the holder of its lock.
-    #[must_use]
     pub fn gates_leases(&self, namespace: &str) -> bool {
         self.lease_gate_leaves_out.as_ref().is_some_and(|left_out| !left_out.contains(namespace))
     }
@@ -71,7 +67,6 @@ impl Settings {
 }
 
 /// `spec.installation` of an unreadable quorum.
-#[must_use]
 pub fn unreadable_installation(quorum: &Unreadable) -> &str {
     quorum.spec("installation").and_then(Value::as_str).unwrap_or_default()
 }

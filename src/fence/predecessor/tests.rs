@@ -1,8 +1,5 @@
 use super::*;
-
-fn at(seconds: u64) -> Monotonic {
-    Monotonic::new(Duration::from_secs(seconds))
-}
+use crate::tests::monotonic as at;
 
 fn identity(uid: &str, machine: Option<&str>) -> NodeIdentity {
     let of = |id: &str| Machine { system_uuid: format!("system {id}"), machine_id: format!("machine {id}") };
@@ -55,8 +52,10 @@ fn without_a_process_there_is_nothing_to_confirm() {
 }
 
 #[test]
-fn a_node_must_have_been_ready_for_long_enough_without_the_pod() {
+fn a_node_proves_an_end_by_its_state_and_its_time() {
     let own = || identity("n1", Some("A"));
+    let another = present(identity("n2", Some("B")), Some(10), false).present;
+    let renamed = NodeFacts { present: another, ..deleted(own(), true, false) };
     for (node, gone, verdict) in [
         (present(own(), Some(0), false), None, doubt(None)),
         (present(own(), Some(0), false), Some(990), doubt(Some(1_110))),
@@ -66,21 +65,15 @@ fn a_node_must_have_been_ready_for_long_enough_without_the_pod() {
         (present(own(), None, true), None, Verdict::Dead(Evidence::OutOfService)),
         (deleted(own(), true, false), None, Verdict::Dead(Evidence::NodeDeleted)),
         (deleted(own(), false, false), Some(1), doubt(None)),
+        // A cloud controller deletes only nodes that are not Ready. The deletion of a Ready node proves nothing about its machine,
+        // because the API server perhaps loses the connection to it a moment later.
+        (deleted(own(), true, true), Some(1), doubt(None)),
+        // Another machine has the name of the deleted one.
+        (renamed, None, Verdict::Dead(Evidence::NodeDeleted)),
     ] {
         let facts = Facts { node: &node, gone_since: gone.map(at), ..NOBODY };
         assert_eq!(judge(Some(&former()), &facts), verdict, "{node:?}");
     }
-}
-
-/// A cloud controller deletes only nodes that are not Ready.
-///
-/// The deletion of a Ready node proves nothing about its machine, because the API server perhaps loses the connection
-/// to it a moment later.
-#[test]
-fn a_node_that_was_ready_when_it_was_deleted_may_run_on() {
-    let node = deleted(identity("n1", Some("A")), true, true);
-    let facts = Facts { node: &node, gone_since: Some(at(1)), ..NOBODY };
-    assert_eq!(judge(Some(&former()), &facts), doubt(None));
 }
 
 #[test]
@@ -116,13 +109,6 @@ fn a_node_speaks_for_its_own_machine_only() {
             assert_eq!(verdict, expected, "{process:?} {node:?}");
         }
     }
-}
-
-#[test]
-fn a_machine_is_gone_when_another_one_has_its_name() {
-    let mut node = deleted(identity("n1", Some("A")), true, false);
-    node.present = present(identity("n2", Some("B")), Some(10), false).present;
-    assert_eq!(judge(Some(&former()), &Facts { node: &node, ..NOBODY }), Verdict::Dead(Evidence::NodeDeleted));
 }
 
 #[test]

@@ -201,7 +201,8 @@ mod tests {
             let lock = json!({"metadata": {"name": "a", "namespace": "ns"}, "spec": {"key": "k"},
                 "status": {"transitions": 1, "holder": {"identity": "a", "quorum": quorum}}});
             let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList", "metadata": {}, "items": [lock]});
-            let mut context = fake_api::context(settings, move |_request| (code, list.clone()));
+            let mut context = fake_api::context(move |_request| (code, list.clone()));
+            context.replica.settings = settings.into();
             let quorum = json!({"metadata": {"name": "old", "namespace": "ns", "uid": "old"}, "spec": {}});
             context.quorums = Cache::filled(vec![parsed(quorum)]);
             assert!(context.locks.all().is_empty());

@@ -167,8 +167,7 @@ impl Index {
         let inner = self.0.lock();
         let namespace = inner.by_namespace.get(&lock.namespace().unwrap_or_default());
         namespace.filter(|locks| locks.len() > number).is_some_and(|locks| {
-            let older = locks.range(..age(lock)).filter(|(_, older)| exists(older));
-            older.take(number).count() == number
+            locks.range(..age(lock)).filter(|(_, older)| exists(older)).take(number).count() == number
         })
     }
 

@@ -146,10 +146,7 @@ pub(super) async fn stop(store: &LockStore, lock: &DistributedLock, which: Stop)
 
 /// Suspends the Job of the hold that the status names.
 pub(super) async fn try_to_stop(client: &Client, lock: &DistributedLock, which: Stop) -> Result<Stopped, RequestError> {
-    match JobHold::of(lock) {
-        Some(held) => suspend(client, &held, which).await,
-        None => Ok(Stopped::Ended),
-    }
+    if let Some(held) = JobHold::of(lock) { suspend(client, &held, which).await } else { Ok(Stopped::Ended) }
 }
 
 /// Suspends a Job with the mark of this hold, and logs a refusal.

@@ -217,12 +217,25 @@ mod tests {
         assert_eq!(deletion_cost(&both, "one", false), None, "the pod still leads the other lock");
     }
 
+    /// An API server with this answer to every patch.
+    ///
+    /// In the namespace `other`, the pod `a-1` has the label.
+    fn api(patched: (u16, Value)) -> Client {
+        fake_api::client(move |request| {
+            let labelled = json!({"metadata": {"name": "a-1", "namespace": "ns", "uid": "v"}});
+            let items =
+                if request.uri().path().starts_with("/api/v1/namespaces/other") { vec![labelled] } else { vec![] };
+            match (request.method(), request.uri().path()) {
+                (&Method::PATCH, _) => patched.clone(),
+                (_, path) if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": items})),
+                _ => (200, json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}})),
+            }
+        })
+    }
+
     #[tokio::test]
     async fn a_label_that_a_webhook_removes_is_a_fault() {
-        let client = fake_api::client(|request| match request.uri().path() {
-            path if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": []})),
-            _ => (200, json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}})),
-        });
+        let client = api((200, json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}})));
         let set = set(&client, &("ns".into(), "app".into()), "a-0", "u").await;
         let Err(Error::Refused(refusal)) = set else { panic!("{set:?}") };
         assert!(refusal.to_string().contains("webhook or policy undid"), "{refusal}");
@@ -231,16 +244,7 @@ mod tests {
     #[tokio::test]
     async fn a_refused_label_is_a_fault_with_the_pod_and_the_policy() {
         let policy = "pods \"a-0\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: labels are final";
-        let client = fake_api::client(move |request| {
-            let labelled = json!({"metadata": {"name": "a-1", "namespace": "ns", "uid": "v"}});
-            let items =
-                if request.uri().path().starts_with("/api/v1/namespaces/other") { vec![labelled] } else { vec![] };
-            match (request.method(), request.uri().path()) {
-                (&Method::PATCH, _) => fake_api::failure(403, "Forbidden", policy),
-                (_, path) if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": items})),
-                _ => (200, json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u"}})),
-            }
-        });
+        let client = api(fake_api::failure(403, "Forbidden", policy));
         let (label, cause) = (leader_label("app"), policy.to_owned());
         let set = set(&client, &("ns".into(), "app".into()), "a-0", "u").await;
         let Err(Error::Refused(refusal)) = set else { panic!("{set:?}") };

@@ -72,7 +72,7 @@ fn hold_input(leader: &LeaderContext, lock: &Arc<DistributedLock>, now: Boottime
     let hold = members.adopt(lock);
     let record = HoldRecord::of(lock);
     let session = record.as_ref().and_then(|record| location::session(&members.sessions, &record.quorum));
-    let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(reachability.began()).cloned());
+    let unhealthy = hold.as_ref().and_then(|hold| hold.unhealthy_since(reachability.began).cloned());
     let idle = || leader.leases.idle(lock).filter(|_| holder::has_another_candidate(context, lock));
     let verdict = holder::verdict(context, lock, unhealthy.or_else(idle).as_ref());
     let mut can_delete = true;
@@ -110,12 +110,11 @@ mod tests {
     use crate::api::test_util;
     use crate::lock::leader::tests::leader;
     use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
 
     /// A replica has no hold of its own for a lock that ends.
     #[tokio::test]
     async fn an_ending_lock_waits_for_another_leader_only_for_a_while() {
-        let leader = leader(fake_api::context(Settings::default(), |_request| (404, json!({}))));
+        let leader = leader(fake_api::context(|_request| (404, json!({}))));
         let holder = json!({"identity": "a", "key": "ns/k", "rejoinDelay": "31s", "nonce": "0123456789abcdef0123",
             "quorum": {"namespace": "ns", "name": "q", "uid": "q"}});
         let ending = json!({"since": "2026-01-01T00:00:00.000Z", "reason": "Released"});

@@ -58,7 +58,8 @@ mod tests {
     #[tokio::test]
     async fn a_quorum_of_another_namespace_is_not_a_deleted_one() {
         let settings = Settings { quorums: Scope::of(&["ours".to_owned()], &[]), ..Settings::default() };
-        let context = fake_api::context(settings, |_request| (500, json!({})));
+        let mut context = fake_api::context(|_request| (500, json!({})));
+        context.replica.settings = Arc::new(settings);
         let lock = |quorum: serde_json::Value, held: Option<&str>| -> DistributedLock {
             let record =
                 |namespace| json!({"identity": "a", "quorum": {"namespace": namespace, "name": "q", "uid": "1"}});

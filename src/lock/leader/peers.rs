@@ -223,7 +223,6 @@ mod tests {
     use crate::lock::model::held_message::HeldMessage;
     use crate::runtime::cache::Cache;
     use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
 
     #[test]
     fn a_queue_is_read_in_parts_until_its_end() {
@@ -240,7 +239,7 @@ mod tests {
         };
         let quorum = json!({"metadata": {"name": "q", "namespace": "ns", "uid": "q"}, "spec": {},
             "status": {"maxTTLInForce": "30s"}});
-        let mut context = fake_api::context(Settings::default(), |_request| (404, json!({})));
+        let mut context = fake_api::context(|_request| (404, json!({})));
         context.locks = Cache::filled(vec![lock("old", 1, 2), lock("young", 2, 1)]);
         context.quorums = Cache::filled(vec![parsed(quorum)]);
         let leader = tests::leader(context.clone());

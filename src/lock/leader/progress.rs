@@ -36,10 +36,7 @@ impl Error {
     ///
     /// `message` is the fault of the lock, with the text of the API server.
     pub(super) fn of_write(error: RequestError, message: impl FnOnce(String) -> Refusal) -> Self {
-        match error.refused() {
-            Some(cause) => Self::of_refusal(cause, message),
-            None => Self::Write(error),
-        }
+        if let Some(cause) = error.refused() { Self::of_refusal(cause, message) } else { Self::Write(error) }
     }
 
     /// The error of a write that the API server refused for this cause.

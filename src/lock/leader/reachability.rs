@@ -22,7 +22,8 @@ const ROW_ENDS_AFTER: Duration = Duration::from_secs(300);
 /// A term of leadership, and the quorums that do not answer in it.
 pub(super) struct Reachability {
     term: Term,
-    began: Boottime,
+    /// When this replica began to lead.
+    pub(super) began: Boottime,
     /// The first and the last attempt in a row that no majority answered.
     unanswered: Mutex<HashMap<ObjectRef<RedisQuorum>, (Boottime, Boottime)>>,
 }
@@ -31,11 +32,6 @@ impl Reachability {
     /// A term that begins now.
     pub(super) fn new(term: Term, now: Boottime) -> Self {
         Self { term, began: now, unanswered: Mutex::default() }
-    }
-
-    /// When this replica began to lead.
-    pub(super) const fn began(&self) -> Boottime {
-        self.began
     }
 
     /// Records that a majority of this quorum answered.
@@ -77,10 +73,7 @@ impl Reachability {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Boottime {
-        Boottime::new(Duration::from_secs(seconds))
-    }
+    use crate::tests::boottime as at;
 
     #[test]
     fn silence_counts_from_the_first_attempt_that_nobody_answered() {

@@ -215,11 +215,10 @@ mod tests {
     use crate::api::test_util::parsed;
     use crate::lock::leader::tests;
     use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
 
     /// Whether a lock blocks others on its key after the API server answered its status with this code.
     async fn blocks_others(code: u16, status: Value) -> bool {
-        let context = fake_api::context(Settings::default(), move |_| fake_api::failure(code, "Invalid", "denied"));
+        let context = fake_api::context(move |_| fake_api::failure(code, "Invalid", "denied"));
         let leader = tests::leader(context);
         let lock = Arc::new(parsed(json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"},
             "spec": {"claim": {"identity": "a"}}, "status": status})));

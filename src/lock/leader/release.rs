@@ -217,7 +217,7 @@ mod tests {
             let recorded = patches.clone();
             let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ns", "uid": "j-1", "resourceVersion": "1"},
                 "spec": {"suspend": false, "template": {"spec": {"containers": []}}}});
-            let context = fake_api::context(Settings::default(), move |request| {
+            let context = fake_api::context(move |request| {
                 let mut job = job.clone();
                 if request.method() == "PATCH" {
                     recorded.lock().push(request.uri().path().to_owned());
@@ -248,7 +248,8 @@ mod tests {
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "app", "namespace": "ns"},
             "spec": {"holderIdentity": "x", "leaseDurationSeconds": 137, "renewTime": "2026-01-01T00:00:00.000000Z"}});
         let settings = Settings { lease_gate_leaves_out: Some([].into()), ..Settings::default() };
-        let context = fake_api::context(settings, move |_request| (200, lease.clone()));
+        let mut context = fake_api::context(move |_request| (200, lease.clone()));
+        context.replica.settings = Arc::new(settings);
         let leader = tests::leader(context);
         let ending = json!({"since": "2026-01-01T00:00:00Z", "until": "2200-01-01T00:00:00Z", "reason": "HolderGone"});
         let holder = json!({"identity": "app-0", "podName": "app-0", "podUID": "p"});

@@ -176,14 +176,27 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_on_a_starting_quorum_gets_a_message_and_a_time() {
-        let (reason, message) = refusal(claim("10s"), json!({})).unwrap();
-        assert_eq!(reason, AcceptedReason::QuorumNotReady);
-        assert!(message.contains("redlock-system/main is starting"), "{message}");
-        let (reason, message) = refusal(claim("10s"), json!({"maxTTLInForce": "5s"})).unwrap();
-        assert_eq!(reason, AcceptedReason::QuorumNotReady);
-        assert!(message.contains("maxTTL 5s") && message.contains("maxTTL 30s is in force"), "{message}");
-        assert_eq!(refusal(claim("10s"), json!({"maxTTLInForce": "30s"})), None);
+    fn a_lock_that_its_quorum_cannot_hold_yet_or_never_is_told_why() {
+        use AcceptedReason::{QuorumNotReady, TTLTooLong};
+        let delayed = |ttl: &str, delay: &str| json!({"ttl": ttl, "lockDelay": delay, "claim": {"identity": "a"}});
+        let in_force = |ttl: &str| json!({"maxTTLInForce": ttl});
+        let too_long = ["lockDelay 20s together are longer than maxTTL 30s", ""];
+        for (spec, status, reason, texts) in [
+            (claim("10s"), json!({}), QuorumNotReady, ["redlock-system/main is starting", ""]),
+            (claim("10s"), in_force("5s"), QuorumNotReady, ["maxTTL 5s", "maxTTL 30s is in force"]),
+            (delayed("8s", "5s"), in_force("10s"), QuorumNotReady, ["together are 13s", "maxTTL 10s"]),
+            (claim("31s"), json!({}), TTLTooLong, ["", ""]),
+            (claim("31s"), in_force("60s"), TTLTooLong, ["", ""]),
+            (delayed("20s", "20s"), json!({}), TTLTooLong, too_long),
+            (delayed("20s", "20s"), in_force("60s"), TTLTooLong, too_long),
+        ] {
+            let (found, message) = refusal(spec, status).unwrap();
+            assert_eq!(found, reason, "{message}");
+            assert!(texts.iter().all(|text| message.contains(text)), "{message}");
+        }
+        for spec in [claim("10s"), delayed("8s", "5s")] {
+            assert_eq!(refusal(spec, in_force("30s")), None);
+        }
     }
 
     #[test]
@@ -202,25 +215,5 @@ mod tests {
         assert_eq!(of([restarted("a"), restarted("b"), restarted("c")]), None, "the condition Held reports this fault");
         let votes = |name| member(name, "Admitted", None, None);
         assert_eq!(of([votes("a"), votes("b"), fenced("c", late)]), None);
-    }
-
-    #[test]
-    fn a_ttl_above_max_ttl_is_refused_whatever_is_in_force() {
-        let delayed = json!({"ttl": "20s", "lockDelay": "20s", "claim": {"identity": "a"}});
-        for status in [json!({}), json!({"maxTTLInForce": "60s"})] {
-            assert_eq!(refusal(claim("31s"), status.clone()).unwrap().0, AcceptedReason::TTLTooLong);
-            let (reason, message) = refusal(delayed.clone(), status).unwrap();
-            assert_eq!(reason, AcceptedReason::TTLTooLong);
-            assert!(message.contains("lockDelay 20s together are longer than maxTTL 30s"), "{message}");
-        }
-    }
-
-    #[test]
-    fn a_lock_delay_waits_until_a_larger_max_ttl_is_in_force() {
-        let lock = json!({"ttl": "8s", "lockDelay": "5s", "claim": {"identity": "a"}});
-        let (reason, message) = refusal(lock.clone(), json!({"maxTTLInForce": "10s"})).unwrap();
-        assert_eq!(reason, AcceptedReason::QuorumNotReady);
-        assert!(message.contains("together are 13s") && message.contains("maxTTL 10s"), "{message}");
-        assert_eq!(refusal(lock, json!({"maxTTLInForce": "30s"})), None);
     }
 }

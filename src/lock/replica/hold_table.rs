@@ -185,4 +185,4 @@ impl Holds {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

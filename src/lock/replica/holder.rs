@@ -160,18 +160,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::lock;
     use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
 
     #[tokio::test]
     async fn a_replica_without_jobs_takes_no_job_for_deleted() {
-        let context = fake_api::context(Settings::default(), |_request| (404, json!({})));
+        let context = fake_api::context(|_request| (404, json!({})));
         assert!(context.jobs.is_none());
-        let lock: DistributedLock =
-            serde_json::from_value(json!({"metadata": {"name": "l", "namespace": "ns", "uid": "u"},
-            "spec": {"key": "k", "claim": {"jobName": "j", "jobUID": "j-1"}},
-            "status": {"holder": {"identity": "j", "jobName": "j", "jobUID": "j-1"}, "fencingToken": 7}}))
-            .unwrap();
+        let spec = json!({"key": "k", "claim": {"jobName": "j", "jobUID": "j-1"}});
+        let holder = json!({"identity": "j", "jobName": "j", "jobUID": "j-1"});
+        let lock = lock(spec, json!({"holder": holder, "fencingToken": 7}));
         assert_eq!(verdict(&context, &lock, None), Verdict::Keep);
     }
 }

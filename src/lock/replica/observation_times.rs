@@ -41,44 +41,30 @@ impl ObservationTimes {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_util;
-
-    fn lock(status: serde_json::Value) -> DistributedLock {
-        test_util::lock(json!({"key": "k"}), status)
-    }
-
-    fn at(seconds: u64) -> Boottime {
-        Boottime::new(Duration::from_secs(seconds))
-    }
+    use crate::api::test_util::lock;
+    use crate::tests::boottime as at;
 
     #[test]
     fn the_first_sight_of_a_hold_and_of_its_end_stays() {
-        let observation_times = ObservationTimes::default();
-        let held = lock(json!({"transitions": 1, "holder": {"identity": "a", "nonce": "n1"}}));
-        let ending = lock(json!({"transitions": 1, "holder": {"identity": "a", "nonce": "n1"},
-            "ending": {"since": "2026-01-01T00:00:00.000Z", "reason": "Suspended"}}));
-        assert_eq!(observation_times.record(&held, at(1)), Some(ObservedSince { held: at(1), ending: None }));
-        assert_eq!(observation_times.record(&ending, at(5)), Some(ObservedSince { held: at(1), ending: Some(at(5)) }));
-        assert_eq!(
-            observation_times.record(&held, at(6)).and_then(|observed| observed.ending),
-            Some(at(5)),
-            "an older state of the cache changes nothing"
-        );
-        assert_eq!(observation_times.record(&ending, at(9)), Some(ObservedSince { held: at(1), ending: Some(at(5)) }));
-    }
-
-    #[test]
-    fn another_hold_of_the_lock_is_seen_for_the_first_time() {
-        let observation_times = ObservationTimes::default();
-        let held = |nonce: &str| lock(json!({"transitions": 1, "holder": {"identity": "a", "nonce": nonce}}));
-        observation_times.record(&held("n1"), at(1));
-        assert_eq!(observation_times.record(&held("n2"), at(7)), Some(ObservedSince { held: at(7), ending: None }));
-        assert_eq!(observation_times.record(&lock(json!({"transitions": 1})), at(8)), None);
-        assert_eq!(observation_times.record(&held("n2"), at(9)), Some(ObservedSince { held: at(9), ending: None }));
+        let times = ObservationTimes::default();
+        let end = json!({"since": "2026-01-01T00:00:00.000Z", "reason": "Suspended"});
+        for (now, nonce, ends, since) in [
+            (1, Some("n1"), false, Some((1, None))),
+            (5, Some("n1"), true, Some((1, Some(5)))),
+            // An older state of the cache changes nothing.
+            (6, Some("n1"), false, Some((1, Some(5)))),
+            (9, Some("n1"), true, Some((1, Some(5)))),
+            (10, Some("n2"), false, Some((10, None))),
+            (11, None, false, None),
+            (12, Some("n2"), false, Some((12, None))),
+        ] {
+            let holder = nonce.map(|nonce| json!({"identity": "a", "nonce": nonce}));
+            let status = json!({"transitions": 1, "holder": holder, "ending": ends.then_some(&end)});
+            let since = since.map(|(held, ending)| ObservedSince { held: at(held), ending: ending.map(at) });
+            assert_eq!(times.record(&lock(json!({"key": "k"}), status), at(now)), since, "after {now} s");
+        }
     }
 }

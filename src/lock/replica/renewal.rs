@@ -83,10 +83,7 @@ async fn take_turn<'a>(
     namespace: &str,
     class: Class,
 ) -> (Option<SemaphorePermit<'a>>, Slot) {
-    let permit = match limit {
-        Some(limit) => limit.enter(batch).await,
-        None => None,
-    };
+    let permit = if let Some(limit) = limit { limit.enter(batch).await } else { None };
     (permit, queue.enter(namespace, class).await)
 }
 
@@ -168,7 +165,7 @@ impl Renewal {
         let Some(first) = holds.iter().min_by_key(|hold| hold.valid_until) else { return };
         let (quorum, namespace) = (first.terms.quorum.clone(), first.terms.lock.namespace.clone().unwrap_or_default());
         let session = location::session(&self.sessions, &quorum);
-        let limit = session.as_ref().map(|session| session.renewal_limit());
+        let limit = session.as_ref().map(|session| &session.renewal_limit);
         let class = Class::Renewal(first.valid_until);
         let (under_way, _slot) = take_turn(limit, holds.len(), &self.queue, &namespace, class).await;
         // Only holds with a slot allocate this future.

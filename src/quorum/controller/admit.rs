@@ -25,7 +25,7 @@ use crate::redlock::{FencingToken, MemberError, restored};
 pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<()> {
     let cluster = observer.cluster;
     let Some(process) = &snapshot.process else { return Ok(()) };
-    let (session, name, external) = (observer.sources.session, snapshot.name(), snapshot.link.plan().is_external());
+    let (session, name, external) = (observer.sources.session, snapshot.name(), snapshot.link.plan.is_external());
     let mut admin = snapshot.link.admin_session(&process.run_id).await?;
     let observation = if external {
         admin.observe().await?
@@ -81,7 +81,7 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
 /// The write contains the admission, and a floor above all tokens that the counter of the process can issue.
 async fn record_admission(observer: &Observer<'_>, snapshot: &MemberSnapshot, counter: FencingToken) -> Result<()> {
     let record = snapshot.record.after(FenceStep::Admit, snapshot.process.as_ref(), &snapshot.verdict);
-    let external = snapshot.link.plan().is_external();
+    let external = snapshot.link.plan.is_external();
     let now = observer.cluster.now();
     // The announced time has passed, but later replies of the API server can move the estimate of its clock back.
     let admitted_at = now + publish::until_announced(observer.cluster, snapshot);
@@ -145,10 +145,10 @@ async fn restored_counter(observer: &Observer<'_>, quorum: &RedisQuorum) -> Fenc
 pub(super) async fn admitted_counters(session: &QuorumSession, quorum: &RedisQuorum) -> Vec<(String, FencingToken)> {
     let links = session.links();
     let reads = links.iter().filter(|link| link.answers()).filter_map(|link| {
-        let run_id = admitted_run_id(quorum, link.name().as_str())?;
+        let run_id = admitted_run_id(quorum, link.name.as_str())?;
         Some(async move {
             let counter = link.counter(&run_id).await.ok()?;
-            Some((link.name().to_string(), counter))
+            Some((link.name.to_string(), counter))
         })
     });
     join_all(reads).await.into_iter().flatten().collect()

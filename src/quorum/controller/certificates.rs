@@ -230,9 +230,9 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
         let Some((link, _)) = older else { continue };
         let reloaded = reload_at(link, certificate).await;
         if reloaded == Ok(true) {
-            cluster.publish_event(QuorumEvent::CertificateReloaded { member: link.name().to_string() }).await;
+            cluster.publish_event(QuorumEvent::CertificateReloaded { member: link.name.to_string() }).await;
         } else {
-            tracing::debug!(member = %link.name(), ?reloaded, "certificate not reloaded yet");
+            tracing::debug!(member = %link.name, ?reloaded, "certificate not reloaded yet");
             due = cluster.after(RELOAD_PERIOD);
         }
     }

@@ -59,7 +59,7 @@ pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<()> {
     let observed = observer.observe();
     let found = observed.links.iter().filter_map(|(_, state)| state.highest_epoch()).max();
     let open_users = observed.links.iter().filter_map(|(link, state)| {
-        let is_admitted = record_named(&observed.quorum, link.name().as_str()).admitted;
+        let is_admitted = record_named(&observed.quorum, link.name.as_str()).admitted;
         Some((state.observation()?.open_users.as_slice(), is_admitted))
     });
     let Some(epoch) = lost_epoch(&observed.plan.lists, found, open_users) else { return Ok(()) };

@@ -131,16 +131,14 @@ fn is_copy(secret: &Secret, plan: &Plan, client: &str) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use hyper::http::Request;
-    use kube::client::Body;
     use serde_json::json;
     use tokio::sync::broadcast;
 
     use super::*;
+    use crate::api::test_util::parsed;
     use crate::quorum::model::plan::validate;
     use crate::quorum::session::QuorumSession;
     use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
 
     fn copy(client: &str, namespace: &str) -> ClientCopy {
         ClientCopy { client: client.into(), namespace: namespace.into() }
@@ -149,9 +147,9 @@ mod tests {
     fn quorum(clients: &[(&str, &str)], copies: &[ClientCopy]) -> (RedisQuorum, Plan) {
         let client = |(name, namespace): &(&str, &str)| json!({"name": name, "namespace": namespace, "keyPrefix": format!("{namespace}/")});
         let clients: Vec<_> = clients.iter().map(client).collect();
-        let mut quorum = RedisQuorum::new("q", serde_json::from_value(json!({"clients": clients})).unwrap());
-        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("own".into()), Some("u".into()));
-        quorum.status.get_or_insert_default().client_copies = copies.to_vec();
+        let metadata = json!({"name": "q", "namespace": "own", "uid": "u"});
+        let (spec, status) = (json!({"clients": clients}), json!({"clientCopies": copies}));
+        let quorum = parsed(json!({"metadata": metadata, "spec": spec, "status": status}));
         let plan = validate(&quorum).unwrap();
         (quorum, plan)
     }
@@ -170,11 +168,7 @@ mod tests {
         assert_eq!(sorted(&[], recorded, &["a"]), [vec![], vec![a.clone()]], "removed");
         assert_eq!(sorted(&[("ci", "b")], recorded, &["a", "b"]), [vec![b], vec![a.clone()]], "moved");
         assert_eq!(sorted(&[("ci", "own")], recorded, &["own"]), [vec![], vec![a]], "moved to the quorum's namespace");
-    }
-
-    #[test]
-    fn the_own_secret_of_a_client_is_no_copy() {
-        assert_eq!(sorted(&[("ci", "own")], &[copy("ci", "own")], &["own"]), [vec![], vec![]]);
+        assert_eq!(sorted(&[("ci", "own")], &[copy("ci", "own")], &["own"]), [vec![], vec![]], "it is no copy");
     }
 
     #[test]
@@ -182,7 +176,7 @@ mod tests {
         let (_, plan) = quorum(&[], &[]);
         let secret = |quorum: &str, namespace: &str, client: &str| -> Secret {
             let labels = json!({QUORUM_LABEL: quorum, QUORUM_NAMESPACE_LABEL: namespace, CLIENT_LABEL: client});
-            serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap()
+            parsed(json!({"metadata": {"labels": labels}}))
         };
         assert!(is_copy(&secret("q", "own", "ci"), &plan, "ci"));
         for foreign in
@@ -198,11 +192,11 @@ mod tests {
         let labels = json!({QUORUM_LABEL: "q", QUORUM_NAMESPACE_LABEL: "own", CLIENT_LABEL: "ci"});
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ci", "namespace": "a", "labels": labels}});
         for (code, is_ended) in [(422, true), (400, true), (403, true), (500, false)] {
-            let (secret, refusal) = (secret.clone(), json!({"kind": "Status", "status": "Failure", "code": code}));
-            let answer = move |request: &Request<Body>| {
-                if request.method() == "DELETE" { (code, refusal.clone()) } else { (200, secret.clone()) }
-            };
-            let context = fake_api::context(Settings::default(), answer);
+            let secret = secret.clone();
+            let context = fake_api::context(move |request| match request.method() == "DELETE" {
+                true => fake_api::failure(code, "", ""),
+                false => (200, secret.clone()),
+            });
             let announcements = broadcast::channel(1).0;
             let session = QuorumSession::start(&context, Arc::new(quorum.clone()), announcements).unwrap();
             let deleted = delete_all(&Cluster::new(&context, &session), &quorum, &plan).await;

@@ -70,7 +70,7 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration> {
         let ending = end_member(sources, link, plan.as_ref(), true).await?;
         wake = wake.min(ending.until().map_or(RESYNC, |until| until.since(cluster.now())));
         match ending {
-            Ending::Ended => ended.push(link.name().to_string()),
+            Ending::Ended => ended.push(link.name.to_string()),
             Ending::Unconfirmed(_, why) => unconfirmed.push(why),
             Ending::Waits(_, why) => waits.push(why),
         }
@@ -97,7 +97,7 @@ pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic>
     let (sources, plan, cluster) = (&observer.sources, observer.plan, observer.cluster);
     let mut wake = cluster.after(RESYNC);
     for link in sources.session.links().iter() {
-        let name = link.name().as_str();
+        let name = link.name.as_str();
         if plan.member(name).is_some() {
             // The member was added again before it had left. A later removal closes its process again.
             if let Some(run_id) = record_named(&sources.session.quorum(), name).run_id {
@@ -108,7 +108,7 @@ pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic>
         let ending = end_member(sources, link, Some(plan), false).await?;
         // Only its record names these objects, so they are removed before the record. An external master has none.
         let mut removed = true;
-        if !link.plan().is_external() {
+        if !link.plan.is_external() {
             removed &= owned::remove::<StatefulSet>(sources, plan, name).await?;
             removed &= owned::remove::<Service>(sources, plan, name).await?;
         }
@@ -129,12 +129,12 @@ pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic>
 /// `plan` is the plan of the quorum, if its specification is valid. With `deleted`, the quorum is under deletion, so no later fence
 /// of it waits for earlier promises.
 async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan>, deleted: bool) -> Result<Ending> {
-    let (cluster, timers) = (sources.cluster, sources.session.timers());
-    let (name, state, quorum) = (link.name(), link.state(), sources.session.quorum());
+    let (cluster, timers) = (sources.cluster, &sources.session.timers);
+    let (name, state, quorum) = (&link.name, link.state(), sources.session.quorum());
     // Without a floor no member was ever admitted, so no promise exists.
     let lingers = deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
     let record = record_named(&quorum, name.as_str());
-    if link.plan().is_external() {
+    if link.plan.is_external() {
         return end_external(sources, link, &quorum, lingers).await;
     }
     let pod = sources.pod_of(link, &quorum);
@@ -183,7 +183,7 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
 /// The operator cannot close or end its process. Before a member leaves a quorum that remains, its promises have expired in the
 /// pause of the change.
 async fn end_external(sources: &Sources<'_>, link: &MemberLink, quorum: &RedisQuorum, lingers: bool) -> Result<Ending> {
-    let (name, timers, now) = (link.name().as_str(), sources.session.timers(), sources.cluster.now());
+    let (name, timers, now) = (link.name.as_str(), &sources.session.timers, sources.cluster.now());
     let record = record_named(quorum, name);
     let harmless_since = (lingers && !record.admitted).then(|| timers.harmless_since(name, None));
     let delay = effective::current_rejoin_delay(quorum);
@@ -207,8 +207,8 @@ async fn record_leaving(
     quorum: &RedisQuorum,
     current: Option<&Process>,
 ) -> Result<()> {
-    let (cluster, name, now) = (sources.cluster, link.name().as_str(), sources.cluster.now());
-    let external = link.plan().is_external();
+    let (cluster, name, now) = (sources.cluster, link.name.as_str(), sources.cluster.now());
+    let external = link.plan.is_external();
     let until = now + effective::current_rejoin_delay(quorum);
     let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: !external };
     let verdict = if external { PREDECESSOR } else { Verdict::None };
@@ -230,7 +230,7 @@ async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> 
 ///
 /// After a failure it waits until the next attempt, or until there is evidence of the member's end.
 async fn close_for_good(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<Ending> {
-    let name = link.name();
+    let name = &link.name;
     Ok(match close(sources, plan, link).await {
         Ok(until) => Ending::Waits(Some(until), format!("{name} is closed, its locks run out")),
         Err(error) => {
@@ -253,7 +253,7 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
     };
     let mut admin = link.admin_session(&last.run_id).await?;
     member_steps::raise_epoch(term, &mut admin).await?;
-    let (name, quorum) = (link.name().as_str(), session.quorum());
+    let (name, quorum) = (link.name.as_str(), session.quorum());
     let process = record_named(&quorum, name).process.filter(|process| process.run_id == last.run_id);
     record_leaving(sources, link, &quorum, process.as_ref()).await?;
     let since = membership::users_since(&quorum, name, &plan.lists);

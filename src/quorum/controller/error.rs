@@ -37,9 +37,6 @@ impl Error {
 
     /// The text of the API server, if it refused a request.
     pub(super) fn refused(&self) -> Option<&str> {
-        match self {
-            Self::Request(error) => error.refused(),
-            _ => None,
-        }
+        if let Self::Request(error) = self { error.refused() } else { None }
     }
 }

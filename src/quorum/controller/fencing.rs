@@ -54,7 +54,7 @@ pub(super) async fn write(observer: &Observer<'_>, snapshot: &MemberSnapshot, st
 /// The Event about a fencing.
 fn event_of(observer: &Observer<'_>, snapshot: &MemberSnapshot, reason: Reason, until: String) -> QuorumEvent {
     let member = snapshot.name().to_owned();
-    match (snapshot.link.plan().is_external(), reason) {
+    match (snapshot.link.plan.is_external(), reason) {
         (true, Reason::FirstStart | Reason::Joining) => QuorumEvent::FirstObserved { member, until },
         (true, Reason::ClockJump) => QuorumEvent::ExternalClockStepped { member, until },
         (true, _) => QuorumEvent::ExternalRestarted { member, until },
@@ -78,15 +78,14 @@ mod tests {
 
     use super::*;
     use crate::fence::Process;
-    use crate::quorum::controller::tests::{World, denial, pod, quorum};
+    use crate::quorum::controller::tests::{World, pod, quorum};
     use crate::redlock::RunId;
 
     #[tokio::test(start_paused = true)]
     async fn a_process_is_closed_before_the_event_about_its_fencing() {
         let quorum = quorum(&[json!({"name": "main-0", "state": "Admitted", "runID": "r", "podUID": "main-0"})]);
-        let stored = serde_json::to_value(&quorum).unwrap();
-        let answer = move |request: &str| if request.starts_with("PUT") { (200, stored.clone()) } else { denial(403) };
-        let world = World::new(quorum, vec![pod("main-0", &json!({}))], answer);
+        let code = |request: &str| (!request.starts_with("PUT")).then_some(403);
+        let world = World::denying(quorum, vec![pod("main-0", &json!({}))], code);
         let (cluster, link) = (world.cluster(), world.session.link("main-0").unwrap());
         let observer = world.observer(&cluster);
         let mut snapshot = observer.sources.observe(&link, world.session.quorum()).await.unwrap();

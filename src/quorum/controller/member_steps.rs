@@ -36,12 +36,12 @@ pub(super) async fn take_all(observer: &Observer<'_>) -> Result<Monotonic> {
             Ok(until) => until,
             // A failed member must not delay the other members.
             Err(Error::Member(error)) => {
-                tracing::info!(member = %link.name(), %error, "fence not carried out");
+                tracing::info!(member = %link.name, %error, "fence not carried out");
                 Some(cluster.after(AFTER_FAILURE))
             }
             // A refused record must not delay them either.
             Err(error) if error.refused().is_some() => {
-                tracing::warn!(member = %link.name(), refusal = error.refused(), "a request about a member was refused");
+                tracing::warn!(member = %link.name, refusal = error.refused(), "a request about a member was refused");
                 Some(cluster.after(LONGEST_BACKOFF))
             }
             Err(error) => return Err(error),
@@ -106,7 +106,7 @@ async fn is_confirmed(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: 
 ///
 /// Possibly its record had not been read before.
 async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result<()> {
-    let external = snapshot.link.plan().is_external();
+    let external = snapshot.link.plan.is_external();
     let Some(now) = snapshot.memory().filter(|_| external) else { return Ok(()) };
     let memory = merged(snapshot.recorded_memory(), now);
     let keep = |status: &mut RedisQuorumStatus| {

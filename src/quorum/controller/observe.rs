@@ -107,7 +107,7 @@ impl<'a> Observer<'a> {
         };
         let (stored_auth, agreement) = (session.auth(), session.agreement().lock().clone());
         let (clocks, keys) = (session.clocks().report(boottime), own_keys(&links));
-        let all_external = links.iter().all(|(link, _)| link.plan().is_external());
+        let all_external = links.iter().all(|(link, _)| link.plan.is_external());
         let mut observed = Observed {
             plan,
             auth: self.auth,
@@ -122,7 +122,7 @@ impl<'a> Observer<'a> {
             agreement,
             stored_auth,
             watched: Watched { clocks, keys, bound: effective::current_max_ttl(&quorum), all_external },
-            former_closed_since: session.timers().former_closed_since(plan.lists.epoch),
+            former_closed_since: session.timers.former_closed_since(plan.lists.epoch),
             memory,
             readers_wait: memory.passwords.lock().wait_for_readers(self.auth.generation(), now),
             lists: Lists::of(&quorum),
@@ -186,7 +186,7 @@ impl<'a> Observer<'a> {
 
 /// The keys of the operator's own members. External masters have keys of other programs as well.
 fn own_keys(links: &[(Arc<MemberLink>, LinkState)]) -> Option<Keys> {
-    let own = links.iter().filter(|(link, state)| !link.plan().is_external() && state.processes.answers());
+    let own = links.iter().filter(|(link, state)| !link.plan.is_external() && state.processes.answers());
     let observed = own.filter_map(|(_, state)| state.observation());
     let keys = observed
         .map(|observation| Keys { endless: observation.endless_keys(), average_ttl: observation.keyspace.average_ttl });
@@ -206,7 +206,7 @@ impl Observed<'_> {
 
     /// The link to a member. `None` if this replica does not have it yet.
     pub(super) fn link(&self, name: &str) -> Option<(&Arc<MemberLink>, &LinkState)> {
-        self.links.iter().find(|(link, _)| link.name().as_str() == name).map(|(link, state)| (link, state))
+        self.links.iter().find(|(link, _)| link.name.as_str() == name).map(|(link, state)| (link, state))
     }
 
     /// The link to a member with an answering process.

@@ -235,9 +235,8 @@ fn canonical<K: Resource + Serialize>(object: &K) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
+    use crate::api::test_util::parsed;
     use crate::quorum::controller::error::Error;
 
     #[test]
@@ -245,10 +244,8 @@ mod tests {
         let quota =
             "exceeded quota: secrets, requested: count/secrets=1, used: count/secrets=3, limited: count/secrets=3";
         let failed = |code: u16, reason: &str| {
-            let status: Status =
-                serde_json::from_value(json!({"status": "Failure", "message": quota, "code": code, "reason": reason}))
-                    .unwrap();
-            RequestError::from(kube::Error::Api(Box::new(status)))
+            let status = json!({"status": "Failure", "message": quota, "code": code, "reason": reason});
+            RequestError::from(kube::Error::Api(parsed(status)))
         };
         let named = refused::<Secret>("q-auth", failed(403, "Forbidden")).unwrap();
         assert!(named.contains("q-auth") && named.contains(quota), "{named}");
@@ -260,7 +257,7 @@ mod tests {
     }
 
     fn service(value: Value) -> Service {
-        serde_json::from_value(value).unwrap()
+        parsed(value)
     }
 
     #[test]

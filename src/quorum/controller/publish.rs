@@ -190,8 +190,8 @@ fn why_silent(observed: &Observed<'_>, member: &MemberPlan, failure: &MemberErro
 /// Addresses of external members, and the obstacles to their votes.
 fn refresh_external(status: &mut RedisQuorumStatus, observed: &Observed<'_>) {
     for (link, state) in &observed.links {
-        let (name, agreement) = (link.name(), &observed.agreement);
-        let plan = observed.plan.member(name.as_str()).unwrap_or(link.plan());
+        let (name, agreement) = (&link.name, &observed.agreement);
+        let plan = observed.plan.member(name.as_str()).unwrap_or(&link.plan);
         let Some(external) = &plan.external else { continue };
         let unfit = status::unfit(&status.members, name.as_str(), state.observation());
         let unfit = unfit.filter(|_| state.processes.answers()).map(|why| format!("its votes do not count: {why}"));

@@ -46,7 +46,6 @@ mod tests {
     use super::*;
     use crate::api::QUORUM_FINALIZER;
     use crate::runtime::fake_api;
-    use crate::runtime::settings::Settings;
 
     /// The requests for a quorum beyond the limit.
     async fn requests_for(deleted: bool) -> Vec<String> {
@@ -56,7 +55,7 @@ mod tests {
         let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "spec": {}, "metadata": metadata});
         let (requests, answer) = (Arc::new(Mutex::new(Vec::new())), object.clone());
         let recorded = requests.clone();
-        let context = fake_api::context(Settings::default(), move |request| {
+        let context = fake_api::context(move |request| {
             recorded.lock().push(format!("{} {}", request.method(), request.uri().path()));
             (200, answer.clone())
         });

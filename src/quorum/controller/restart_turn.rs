@@ -39,12 +39,9 @@ pub(super) fn are_back_except(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::monotonic as at;
 
     const DELAY: Duration = Duration::from_secs(30);
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::default() + Duration::from_secs(seconds)
-    }
 
     fn silent(name: &str) -> Away<'_> {
         Away { name, answers: false }

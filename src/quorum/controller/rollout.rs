@@ -85,8 +85,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::test_util::parsed;
     use crate::quorum::controller::memory::Kept;
-    use crate::quorum::controller::tests::{World, denial, quorum};
+    use crate::quorum::controller::tests::{World, quorum};
     use crate::quorum::model::rollout::progress;
     use crate::runtime::cache::Cache;
 
@@ -98,21 +99,16 @@ mod tests {
             let labels = json!({"controller-revision-hash": if index == 0 { "old" } else { "new" }});
             let metadata =
                 json!({"name": format!("main-{index}-0"), "namespace": "locks", "uid": "u", "labels": labels});
-            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+            parsed(json!({"metadata": metadata}))
         };
         let set = |index: usize| -> StatefulSet {
             let name = format!("main-{index}");
             let metadata = json!({"name": name, "namespace": "locks", "generation": 1, "resourceVersion": "1"});
             let status = json!({"observedGeneration": 1, "updateRevision": "new", "replicas": 1});
-            serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+            parsed(json!({"metadata": metadata, "status": status}))
         };
-        let quorum = quorum(&[0, 1, 2].map(member));
-        let stored = serde_json::to_value(&quorum).unwrap();
-        let answer = move |request: &str| match request.starts_with("DELETE") {
-            true => denial(code),
-            false => (200, stored.clone()),
-        };
-        let mut world = World::new(quorum, [0, 1, 2].map(pod).into(), answer);
+        let (quorum, pods) = (quorum(&[0, 1, 2].map(member)), [0, 1, 2].map(pod).into());
+        let mut world = World::denying(quorum, pods, move |request| request.starts_with("DELETE").then_some(code));
         let sets = [0, 1, 2].map(set);
         for set in &sets {
             let kept = Kept { wanted: [0; 32], is: [0; 32], version: set.resource_version(), uid: None, mended: None };
@@ -135,10 +131,9 @@ mod tests {
             assert_eq!(deletions[0].contains("dryRun"), is_checked_first, "{deletions:?}");
             assert_eq!(world.requests("PUT"), Vec::<String>::new(), "its record does not change");
             let observed = observer.observe();
-            let message =
-                progress(&decide::rollout(&observed), observed.own().len(), &observed.memory.undeleted.lock())
-                    .unwrap()
-                    .message;
+            let undeleted = observed.memory.undeleted.lock().clone();
+            let progress = progress(&decide::rollout(&observed), observed.own().len(), &undeleted);
+            let message = progress.unwrap().message;
             let cause = if code == 500 { "failed with code 500" } else { "denied by policy p" };
             assert!(message.contains("main-0") && message.contains(cause), "{message}");
         }

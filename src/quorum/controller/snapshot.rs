@@ -72,8 +72,8 @@ impl Sources<'_> {
     ///
     /// The snapshot also has the verdict on the process that votes, or voted last, in this state of the quorum.
     pub(super) async fn observe(&self, link: &Arc<MemberLink>, quorum: Arc<RedisQuorum>) -> Result<MemberSnapshot> {
-        let (now, state, external) = (self.context.clock.monotonic(), link.state(), link.plan().is_external());
-        let record = record::record_named(&quorum, link.name().as_str());
+        let (now, state, external) = (self.context.clock.monotonic(), link.state(), link.plan.is_external());
+        let record = record::record_named(&quorum, link.name.as_str());
         let pod = self.pod_of(link, &quorum);
         // The link still follows an earlier pod, so its process is not in this one.
         let elsewhere = pod.as_ref().is_some_and(|pod| state.pod_uid.is_some() && state.pod_uid != pod.uid());
@@ -115,8 +115,8 @@ impl Sources<'_> {
 
     /// The pod with the member's name. An external member has none.
     pub(super) fn pod_of(&self, link: &MemberLink, quorum: &RedisQuorum) -> Option<Arc<Pod>> {
-        let namespace = quorum.namespace().filter(|_| !link.plan().is_external())?;
-        self.context.pods.named(&namespace, &link.plan().pod_name())
+        let namespace = quorum.namespace().filter(|_| !link.plan.is_external())?;
+        self.context.pods.named(&namespace, &link.plan.pod_name())
     }
 
     /// The place where the answering process runs.
@@ -133,8 +133,8 @@ impl Sources<'_> {
         let pod_uid = state.pod_uid.as_deref().unwrap_or_default();
         let gone = self.context.pods.departed(pod_uid);
         let asked = state.observation().map(|answer| answer.clock.sent);
-        let timers = self.session.timers();
-        let container = asked.and_then(|asked| timers.container_of(link.name().as_str(), pod_uid, run_id, asked));
+        let timers = &self.session.timers;
+        let container = asked.and_then(|asked| timers.container_of(link.name.as_str(), pod_uid, run_id, asked));
         let of = Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container: container.as_deref(), record };
         facts::process(&of, &self.sessions.nodes())
     }
@@ -148,7 +148,7 @@ impl Sources<'_> {
     ) -> Result<Verdict> {
         let Some(process) = threat else { return Ok(Verdict::None) };
         let current = current.filter(|pod| pod.uid().as_deref() == Some(&process.pod_uid));
-        let gone_since = current.is_none().then(|| self.session.timers().gone_since(&process.pod_uid));
+        let gone_since = current.is_none().then(|| self.session.timers.gone_since(&process.pod_uid));
         let departed = self.context.pods.departed(&process.pod_uid);
         let mut pods = [current, departed.as_deref()].into_iter().flatten();
         let has_ended = |id: &String| pods.any(|pod| container_state(pod, id) == ContainerEvidence::Dead);
@@ -184,14 +184,14 @@ impl Sources<'_> {
             answers: member.reason != Some(FenceReason::Busy)
                 && self.session.link(&member.name).is_some_and(|link| link.answers()),
         });
-        let (name, delay) = (link.name().as_str(), effective::rejoin_delay_of(quorum));
+        let (name, delay) = (link.name.as_str(), effective::rejoin_delay_of(quorum));
         are_back_except(name, &mut self.memory.away.lock(), &away.collect::<Vec<_>>(), now, (link.is_full(), delay))
     }
 }
 
 impl MemberSnapshot {
     pub(super) fn name(&self) -> &str {
-        self.link.name().as_str()
+        self.link.name.as_str()
     }
 
     /// Connects to the answering process.
@@ -206,7 +206,7 @@ impl MemberSnapshot {
 
     /// The decision, with the settings of this state of the quorum.
     pub(super) fn step(&self) -> FenceStep {
-        let external = self.link.plan().is_external();
+        let external = self.link.plan.is_external();
         let (members, observation) = (self.quorum.members(), self.state.observation());
         let memories = self.recorded_memory().zip(self.memory()).filter(|_| external);
         let input = FenceInput {

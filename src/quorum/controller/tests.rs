@@ -16,7 +16,6 @@ use crate::quorum::session::QuorumSession;
 use crate::redis_member::{Connect, Stream as Connection};
 use crate::redlock::{BoxFuture, Votes};
 use crate::runtime::fake_api;
-use crate::runtime::settings::Settings;
 
 /// The leader of the quorum `locks/main` with three members.
 pub(super) struct World {
@@ -42,7 +41,7 @@ impl World {
     ) -> Self {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let recorded = writes.clone();
-        let mut context = fake_api::context(Settings::default(), move |request| {
+        let mut context = fake_api::context(move |request| {
             let line = format!("{} {}", request.method(), request.uri().path());
             if request.method() != "GET" {
                 let body = request.body().try_clone().and_then(|body| body.collect_bytes().now_or_never());
@@ -60,6 +59,16 @@ impl World {
         let (owned, _follow) = Owned::new(&context);
         let (memory, term, votes) = (Memory::default(), Term::new(7), Arc::new(no_votes));
         Self { context, sessions, session, owned, memory, term, votes, plan, auth, writes }
+    }
+
+    /// The API server answers with the stored quorum, unless it denies a request with this code.
+    pub(super) fn denying(
+        quorum: RedisQuorum,
+        pods: Vec<Pod>,
+        code: impl Fn(&str) -> Option<u16> + Send + 'static,
+    ) -> Self {
+        let stored = serde_json::to_value(&quorum).unwrap();
+        Self::new(quorum, pods, move |request| code(request).map_or_else(|| (200, stored.clone()), denial))
     }
 
     pub(super) fn cluster(&self) -> Cluster<'_> {
@@ -138,12 +147,7 @@ async fn a_refusal_before_the_first_step_is_published() {
         if refused.starts_with("PATCH") {
             quorum.metadata.finalizers = None;
         }
-        let stored = serde_json::to_value(&quorum).unwrap();
-        let answer = move |request: &str| match request.starts_with(refused) {
-            true => denial(403),
-            false => (200, stored.clone()),
-        };
-        let world = World::new(quorum, Vec::new(), answer);
+        let world = World::denying(quorum, Vec::new(), move |request| request.starts_with(refused).then_some(403));
         let cluster = world.cluster();
         let ended = carry_out(&world.owned, world.observer(&cluster).sources, world.plan.clone()).await;
         assert!(matches!(ended, Err(Error::Later(pause)) if pause == LONGEST_BACKOFF), "{ended:?}");

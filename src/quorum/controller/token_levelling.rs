@@ -33,7 +33,7 @@ pub(super) async fn run(sessions: Sessions) {
 pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingToken) {
     let (quorum, links) = (session.quorum(), session.links());
     let counters = links.iter().filter_map(|link| {
-        let run_id = record::admitted_run_id(&quorum, link.name().as_str())?;
+        let run_id = record::admitted_run_id(&quorum, link.name.as_str())?;
         let state = link.state();
         let observation = state.observation().filter(|observation| link.answers() && observation.run_id == run_id)?;
         Some(((link.clone(), run_id), observation.counter.unwrap_or_default()))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::effective;
-use super::lists::Lists;
+use super::lists::{Lists, majority};
 use super::plan;
 use crate::api::RedisQuorum;
 use crate::redis_member::{Claim, OtherClaim, RecordState};
@@ -204,7 +204,8 @@ impl Agreement {
     /// A majority of own members needs no record, because no other operator can have the same list. It stops for a known
     /// conflict, so each external member is tried first.
     pub fn may_vote(&self, now: Boottime) -> bool {
-        let has_own_majority = self.is_majority(self.own_members()) && self.claimed().all(|(_, master)| master.tried);
+        let has_own_majority =
+            self.own_members() >= majority(&self.list) && self.claimed().all(|(_, master)| master.tried);
         let is_ready = has_own_majority || self.is_joined(now);
         !self.paused && (!self.is_shared() || (is_ready && self.conflict(now).is_none()))
     }
@@ -230,16 +231,12 @@ impl Agreement {
             master.fresh(now).is_some_and(|last| master.admitted.as_ref() == Some(&last.run_id) && is_such(last))
         };
         let recorded = self.claimed().filter(has).count();
-        recorded > 0 && self.is_majority(recorded + self.own_members())
+        recorded > 0 && recorded + self.own_members() >= majority(&self.list)
     }
 
     /// The number of the operator's own members in the claimed list.
     fn own_members(&self) -> usize {
         self.list.len() - self.claimed().count()
-    }
-
-    const fn is_majority(&self, members: usize) -> bool {
-        members > self.list.len() / 2
     }
 
     /// The longest time to live that can be brought into force.
@@ -328,4 +325,4 @@ impl SharedMaster {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

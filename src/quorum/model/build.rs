@@ -93,19 +93,14 @@ fn disruption_budget(plan: &Plan) -> PodDisruptionBudget {
     let values = Some(names.filter(|name| plan.lists.counts(name)).collect());
     let voters = LabelSelectorRequirement { key: MEMBER_LABEL.to_owned(), operator: "In".to_owned(), values };
     let unready = if plan.pod.extra_containers.is_empty() { "AlwaysAllow" } else { "IfHealthyBudget" };
-    PodDisruptionBudget {
-        metadata: owned(plan, plan.name.clone(), &[]),
-        spec: Some(PodDisruptionBudgetSpec {
-            max_unavailable: Some(IntOrString::Int(1)),
-            selector: Some(LabelSelector {
-                match_expressions: Some(vec![voters]),
-                ..selector(QUORUM_LABEL, &plan.name)
-            }),
-            unhealthy_pod_eviction_policy: Some(unready.into()),
-            ..PodDisruptionBudgetSpec::default()
-        }),
-        status: None,
-    }
+    let selector = LabelSelector { match_expressions: Some(vec![voters]), ..selector(QUORUM_LABEL, &plan.name) };
+    let spec = PodDisruptionBudgetSpec {
+        max_unavailable: Some(IntOrString::Int(1)),
+        selector: Some(selector),
+        unhealthy_pod_eviction_policy: Some(unready.into()),
+        ..PodDisruptionBudgetSpec::default()
+    };
+    PodDisruptionBudget { metadata: owned(plan, plan.name.clone(), &[]), spec: Some(spec), status: None }
 }
 
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";

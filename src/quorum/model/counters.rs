@@ -20,12 +20,9 @@ pub fn behind<M>(counters: Vec<(M, FencingToken)>, at_least: FencingToken, lag: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::token;
 
     const OUTLIER: i64 = FencingToken::OUTLIER.get();
-
-    fn token(number: i64) -> FencingToken {
-        FencingToken::new(number).unwrap()
-    }
 
     fn behind_by(lag: u32, counters: &[i64], at_least: i64) -> (i64, Vec<usize>) {
         let counters = counters.iter().enumerate().map(|(member, number)| (member, token(*number))).collect();

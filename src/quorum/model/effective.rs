@@ -125,6 +125,7 @@ pub fn next(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::monotonic as at;
 
     /// A quorum with this maxTTL in milliseconds in its specification, and that one in its status.
     fn quorum(wanted: u64, published: Option<u64>) -> RedisQuorum {
@@ -132,10 +133,6 @@ mod tests {
         quorum.spec.max_ttl = GoDuration::from_millis(wanted);
         quorum.status.get_or_insert_default().max_ttl_in_force = published.map(GoDuration::from_millis);
         quorum
-    }
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::new(Duration::from_secs(seconds))
     }
 
     /// Publishes the next value at each of these seconds, as the leader does.
@@ -208,30 +205,27 @@ mod tests {
         assert_eq!(next(&other, &mut count, false, at(160)).1, Some(at(130) + rejoin_delay_of(&other)));
     }
 
+    /// The same value was perhaps raised and lowered again between two checks of the leader.
+    ///
+    /// A grant is possible in that time, so the wait starts again, as with another value.
     #[test]
-    fn another_target_begins_anew() {
-        let mut count = None;
-        let mut first = quorum(10_000, Some(30_000));
-        in_force(&mut first, &mut count, &[(100, false)]);
-        let mut second = quorum(20_000, Some(30_000));
-        second.metadata.generation = Some(2);
-        assert_eq!(in_force(&mut second, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 20]);
-        // It was raised again before the smaller value came into force, so there is no wait.
-        let mut back = quorum(30_000, Some(30_000));
-        assert_eq!(in_force(&mut back, &mut count, &[(163, false)]), [30]);
-        assert_eq!(count, None);
+    fn the_wait_begins_anew_with_another_specification() {
+        for (wanted, expected) in [(20_000, 20), (10_000, 10)] {
+            let mut count = None;
+            in_force(&mut quorum(10_000, Some(30_000)), &mut count, &[(100, false)]);
+            let mut second = quorum(wanted, Some(30_000));
+            second.metadata.generation = Some(2);
+            let steps = [(131, false), (161, false), (162, false)];
+            assert_eq!(in_force(&mut second, &mut count, &steps), [30, 30, expected]);
+        }
     }
 
-    /// The value was raised and lowered again between two checks of the leader.
-    ///
-    /// A grant is possible in that time, so the wait starts again.
     #[test]
-    fn the_same_target_in_another_specification_begins_anew() {
+    fn a_value_that_was_raised_again_in_time_has_no_wait() {
         let mut count = None;
-        let mut lowered = quorum(10_000, Some(30_000));
-        in_force(&mut lowered, &mut count, &[(100, false)]);
-        lowered.metadata.generation = Some(3);
-        assert_eq!(in_force(&mut lowered, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 10]);
+        in_force(&mut quorum(10_000, Some(30_000)), &mut count, &[(131, false)]);
+        assert_eq!(in_force(&mut quorum(30_000, Some(30_000)), &mut count, &[(132, false)]), [30]);
+        assert_eq!(count, None);
     }
 
     #[test]

@@ -13,8 +13,7 @@ use crate::fence::{Process, Record, RunId};
 pub use nodes::{Nodes, ready_transition};
 
 fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
-    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
-    statuses.iter().find(|status| status.name == REDIS_CONTAINER)
+    pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|status| status.name == REDIS_CONTAINER)
 }
 
 /// The running redis container in the kubelet's last report.

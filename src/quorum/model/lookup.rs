@@ -94,24 +94,21 @@ mod tests {
 
     use super::*;
     use crate::api::DEFAULT_QUORUM_ANNOTATION;
+    use crate::api::test_util::{self, parsed};
 
     fn quorum(namespace: &str, name: &str, default: bool, spec: Value) -> Arc<RedisQuorum> {
-        let mut quorum = RedisQuorum::new(name, serde_json::from_value(spec).unwrap());
-        quorum.metadata.namespace = Some(namespace.into());
-        if default {
-            quorum.annotations_mut().insert(DEFAULT_QUORUM_ANNOTATION.into(), "true".into());
-        }
-        Arc::new(quorum)
+        let annotations = default.then(|| json!({DEFAULT_QUORUM_ANNOTATION: "true"}));
+        let uid = format!("uid of {name}");
+        let metadata = json!({"name": name, "namespace": namespace, "uid": uid, "annotations": annotations});
+        Arc::new(parsed(json!({"metadata": metadata, "spec": spec})))
     }
 
     fn lock(spec: Value) -> DistributedLock {
-        let mut lock = DistributedLock::new("nightly", serde_json::from_value(spec).unwrap());
-        lock.metadata.namespace = Some("shop".into());
-        lock
+        parsed(json!({"metadata": {"name": "nightly", "namespace": "shop"}, "spec": spec}))
     }
 
     fn namespace(labels: Value) -> Namespace {
-        serde_json::from_value(json!({"metadata": {"name": "shop", "labels": labels}})).unwrap()
+        parsed(json!({"metadata": {"name": "shop", "labels": labels}}))
     }
 
     fn find(quorums: &[Arc<RedisQuorum>]) -> impl Fn(&ObjectRef<RedisQuorum>) -> Option<Arc<RedisQuorum>> {
@@ -145,34 +142,26 @@ mod tests {
         assert_eq!(refused("payroll").replace("payroll", "absent"), refused("absent"));
     }
 
-    /// A hold of this lock, recorded on the quorum with this UID.
-    fn held(spec: Value, recorded: Option<&str>) -> DistributedLock {
-        let mut lock = lock(spec);
+    /// A held lock, recorded on the quorum with this UID.
+    fn held(recorded: Option<&str>) -> DistributedLock {
         let quorum = recorded.map(|uid| json!({"namespace": "locks", "name": "main", "uid": uid}));
         let holder = json!({"identity": "a", "nonce": "n", "quorum": quorum});
-        lock.status = Some(serde_json::from_value(json!({"holder": holder})).unwrap());
-        lock
+        test_util::lock(json!({}), json!({"holder": holder}))
     }
 
     #[test]
     fn a_hold_is_where_it_was_granted_whatever_is_said_now() {
-        let with_uid = |name: &str, default: bool, spec: Value| {
-            let mut quorum = quorum("locks", name, default, spec).as_ref().clone();
-            quorum.metadata.uid = Some(format!("uid of {name}"));
-            Arc::new(quorum)
-        };
         // Its namespace is no longer allowed, and the default is another quorum.
-        let (old, new) = (with_uid("old", false, json!({})), with_uid("new", true, all()));
-        let on = |lock: &DistributedLock, quorum| holds_on(lock, quorum);
-        let recorded = held(json!({}), Some("uid of old"));
-        assert!(on(&recorded, &old) && !on(&recorded, &new));
+        let (old, new) = (quorum("locks", "old", false, json!({})), quorum("locks", "new", true, all()));
+        let recorded = held(Some("uid of old"));
+        assert!(holds_on(&recorded, &old) && !holds_on(&recorded, &new));
         let mut ending = recorded;
         let end = json!({"since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:00:10Z", "reason": "Suspended"});
-        ending.status.as_mut().unwrap().ending = serde_json::from_value(end).unwrap();
-        assert!(on(&ending, &old));
-        assert!(!on(&lock(json!({})), &new), "nothing is held");
-        let unrecorded = held(json!({}), None);
-        assert!(on(&unrecorded, &new) && on(&unrecorded, &old), "the record is missing");
+        ending.status.as_mut().unwrap().ending = parsed(end);
+        assert!(holds_on(&ending, &old));
+        assert!(!holds_on(&lock(json!({})), &new), "nothing is held");
+        let unrecorded = held(None);
+        assert!(holds_on(&unrecorded, &new) && holds_on(&unrecorded, &old), "the record is missing");
     }
 
     #[test]

@@ -105,11 +105,8 @@ pub fn loss(auth: &Auth, was_recorded: bool, members: &[MemberSummary], rollout:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::monotonic as at;
     use crate::time::UnixMillis;
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::new(Duration::from_secs(seconds))
-    }
 
     fn step(found: &Found, in_use: Option<&Auth>, has_members: bool, missing: Option<u64>, now: u64) -> SecretsStep {
         decide(&Input { found, in_use, has_members, missing_since: missing.map(at), now: at(now) })

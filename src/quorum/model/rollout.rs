@@ -127,53 +127,60 @@ mod tests {
     use super::*;
     use crate::quorum::model::progress::listed;
 
-    fn member(name: &str, outdated: bool, standing: Standing) -> MemberSummary {
-        MemberSummary { name: name.into(), outdated: Some(outdated), standing, ..MemberSummary::default() }
+    type State = (Option<bool>, Standing);
+
+    const OLD: State = (Some(true), Standing::Admitted);
+    const NEW: State = (Some(false), Standing::Admitted);
+    const LOST: State = (Some(true), Standing::Lost);
+    const ORDINARY: Input<'_> = Input { members: &[], paused: false, changing: false, incomplete_locks: &[] };
+
+    /// The step for three members in these states, with the rest of this input.
+    fn step_with(states: [State; 3], input: Input<'_>) -> RolloutStep {
+        let member = |(index, (outdated, standing))| MemberSummary {
+            name: format!("q-{index}"),
+            outdated,
+            standing,
+            ..MemberSummary::default()
+        };
+        let members: Vec<_> = states.into_iter().enumerate().map(member).collect();
+        decide(&Input { members: &members, ..input })
     }
 
-    fn three(states: [(bool, Standing); 3]) -> Vec<MemberSummary> {
-        ["q-0", "q-1", "q-2"].iter().zip(states).map(|(name, (old, standing))| member(name, old, standing)).collect()
+    fn step(states: [State; 3]) -> RolloutStep {
+        step_with(states, ORDINARY)
     }
-
-    fn step(members: &[MemberSummary]) -> RolloutStep {
-        decide(&Input { members, paused: false, changing: false, incomplete_locks: &[] })
-    }
-
-    const OLD: (bool, Standing) = (true, Standing::Admitted);
-    const NEW: (bool, Standing) = (false, Standing::Admitted);
 
     #[test]
     fn without_an_old_template_nothing_is_replaced() {
         for standing in [Standing::Admitted, Standing::Silent, Standing::ClosedForUpdate, Standing::Out] {
-            assert_eq!(step(&three([NEW, (false, standing), NEW])), RolloutStep::Nothing);
+            assert_eq!(step([NEW, (Some(false), standing), NEW]), RolloutStep::Nothing);
         }
     }
 
     #[test]
     fn members_are_closed_and_replaced_one_after_the_other() {
-        assert_eq!(step(&three([OLD, OLD, OLD])), RolloutStep::CloseAndReplace("q-0".into()));
-        assert_eq!(step(&three([NEW, OLD, OLD])), RolloutStep::CloseAndReplace("q-1".into()));
-        assert_eq!(step(&three([NEW, NEW, OLD])), RolloutStep::CloseAndReplace("q-2".into()));
+        assert_eq!(step([OLD, OLD, OLD]), RolloutStep::CloseAndReplace("q-0".into()));
+        assert_eq!(step([NEW, OLD, OLD]), RolloutStep::CloseAndReplace("q-1".into()));
+        assert_eq!(step([NEW, NEW, OLD]), RolloutStep::CloseAndReplace("q-2".into()));
     }
 
     #[test]
-    fn no_member_is_closed_while_another_one_may_not_vote() {
+    fn no_member_is_replaced_while_another_new_one_may_not_vote() {
         for standing in [Standing::Out, Standing::Silent, Standing::ClosedForUpdate] {
-            let RolloutStep::Wait(outdated, until) = step(&three([(false, standing), OLD, OLD])) else {
-                panic!("{standing:?}")
-            };
-            assert_eq!(outdated, ["q-1", "q-2"]);
-            assert_eq!(until, Until::MembersVote { members: "q-0".into() });
+            for old in [OLD, LOST] {
+                let until = Until::MembersVote { members: "q-0".into() };
+                let waits = RolloutStep::Wait(vec!["q-1".into(), "q-2".into()], until);
+                assert_eq!(step([(Some(false), standing), old, old]), waits, "{standing:?}, {old:?}");
+            }
         }
     }
 
     #[test]
     fn no_member_is_closed_while_a_held_lock_is_not_on_all() {
-        let members = three([NEW, OLD, OLD]);
-        let locks = ["shop/job".to_owned()];
-        let waits = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
+        let incomplete_locks = &["shop/job".to_owned()];
+        let waits = step_with([NEW, OLD, OLD], Input { incomplete_locks, ..ORDINARY });
         assert!(matches!(&waits, RolloutStep::Wait(_, Until::LocksComplete { locks }) if locks == "shop/job"));
-        let message = progress(&waits, members.len(), &BTreeMap::new()).unwrap().message;
+        let message = progress(&waits, 3, &BTreeMap::new()).unwrap().message;
         assert_eq!(
             message,
             "2 of 3 members run the old pod template, q-1 is next, when every member holds the keys of the held locks shop/job"
@@ -182,88 +189,65 @@ mod tests {
 
     #[test]
     fn no_member_is_closed_while_a_template_is_unknown() {
-        let mut members = three([OLD, NEW, NEW]);
-        members[2].outdated = None;
-        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::TemplatesObserved { .. })));
-        members[0].outdated = Some(false);
-        assert_eq!(step(&members), RolloutStep::Nothing);
+        let unknown = (None, Standing::Admitted);
+        assert!(matches!(step([OLD, NEW, unknown]), RolloutStep::Wait(_, Until::TemplatesObserved { .. })));
+        assert_eq!(step([NEW, NEW, unknown]), RolloutStep::Nothing);
     }
 
     #[test]
     fn a_member_without_a_vote_is_replaced_at_once() {
         // A bad image was set back. The first member has the bad one, and the other members are correct again.
-        assert_eq!(step(&three([(true, Standing::Out), NEW, NEW])), RolloutStep::Replace("q-0".into()));
+        assert_eq!(step([(Some(true), Standing::Out), NEW, NEW]), RolloutStep::Replace("q-0".into()));
         // The same holds while other members are out, and while locks are incomplete.
-        let members = three([NEW, (true, Standing::Out), (false, Standing::Out)]);
-        let locks = ["shop/job".to_owned()];
-        let replaced = decide(&Input { members: &members, paused: false, changing: false, incomplete_locks: &locks });
+        let input = Input { incomplete_locks: &["shop/job".to_owned()], ..ORDINARY };
+        let replaced = step_with([NEW, (Some(true), Standing::Out), (Some(false), Standing::Out)], input);
         assert_eq!(replaced, RolloutStep::Replace("q-1".into()));
         // Silence does not end an admission.
-        assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait(..)));
-    }
-
-    #[test]
-    fn a_bad_image_stops_at_the_first_member() {
-        assert!(matches!(step(&three([(false, Standing::Out), OLD, OLD])), RolloutStep::Wait(..)));
+        assert!(matches!(step([(Some(true), Standing::Silent), NEW, NEW]), RolloutStep::Wait(..)));
     }
 
     #[test]
     fn a_pause_stops_everything_but_what_was_begun() {
-        let paused = |members: &[MemberSummary]| {
-            decide(&Input { members, paused: true, changing: false, incomplete_locks: &[] })
-        };
-        assert_eq!(paused(&three([NEW, OLD, OLD])), RolloutStep::Paused(vec!["q-1".into(), "q-2".into()]));
-        assert!(matches!(paused(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Paused(_)));
-        let begun = three([NEW, (true, Standing::ClosedForUpdate), OLD]);
-        assert_eq!(paused(&begun), RolloutStep::Replace("q-1".into()));
-        assert_eq!(paused(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
+        let paused = |states| step_with(states, Input { paused: true, ..ORDINARY });
+        assert_eq!(paused([NEW, OLD, OLD]), RolloutStep::Paused(vec!["q-1".into(), "q-2".into()]));
+        assert!(matches!(paused([NEW, (Some(true), Standing::Out), OLD]), RolloutStep::Paused(_)));
+        let begun = [NEW, (Some(true), Standing::ClosedForUpdate), OLD];
+        assert_eq!(paused(begun), RolloutStep::Replace("q-1".into()));
+        assert_eq!(paused([NEW, NEW, NEW]), RolloutStep::Nothing);
     }
 
     #[test]
     fn nothing_is_closed_while_the_member_list_changes() {
-        let change = |members: &[MemberSummary]| {
-            decide(&Input { members, paused: false, changing: true, incomplete_locks: &[] })
-        };
-        assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait(_, Until::ChangeEnds)));
-        assert_eq!(change(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Replace("q-1".into()));
+        let change = |states| step_with(states, Input { changing: true, ..ORDINARY });
+        assert!(matches!(change([OLD, NEW, NEW]), RolloutStep::Wait(_, Until::ChangeEnds)));
+        assert_eq!(change([NEW, (Some(true), Standing::Out), OLD]), RolloutStep::Replace("q-1".into()));
     }
-
-    const LOST: (bool, Standing) = (true, Standing::Lost);
 
     #[test]
     fn lost_members_are_replaced_one_at_a_time_without_being_closed() {
-        assert_eq!(step(&three([LOST, LOST, LOST])), RolloutStep::Replace("q-0".into()));
-        for standing in [Standing::Out, Standing::Silent, Standing::ClosedForUpdate] {
-            let waits = step(&three([(false, standing), LOST, LOST]));
-            assert!(matches!(&waits, RolloutStep::Wait(_, Until::MembersVote { members }) if members == "q-0"));
-        }
-        assert_eq!(step(&three([NEW, LOST, LOST])), RolloutStep::Replace("q-1".into()));
-        assert_eq!(step(&three([NEW, NEW, LOST])), RolloutStep::Replace("q-2".into()));
-        assert_eq!(step(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
-        // Its process restarted in its pod, and has the new secrets. It is closed first, like any other.
-        assert_eq!(step(&three([NEW, NEW, OLD])), RolloutStep::CloseAndReplace("q-2".into()));
-        assert_eq!(step(&three([NEW, LOST, OLD])), RolloutStep::Replace("q-1".into()));
+        assert_eq!(step([LOST, LOST, LOST]), RolloutStep::Replace("q-0".into()));
+        assert_eq!(step([NEW, LOST, LOST]), RolloutStep::Replace("q-1".into()));
+        assert_eq!(step([NEW, NEW, LOST]), RolloutStep::Replace("q-2".into()));
+        // The process of an old member restarted in its pod, and has the new secrets. It is closed later, like any other.
+        assert_eq!(step([NEW, LOST, OLD]), RolloutStep::Replace("q-1".into()));
     }
 
     #[test]
     fn a_lost_member_that_goes_is_waited_for() {
         // Its pod ends, or there is none. The member is no longer lost, but not back yet.
-        let mut members = three([(true, Standing::Silent), LOST, LOST]);
-        members[0].outdated = None;
-        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::MembersVote { members }) if members == "q-0"));
-        members[0].standing = Standing::Admitted;
-        assert!(matches!(step(&members), RolloutStep::Wait(_, Until::TemplatesObserved { .. })));
+        let waits = step([(None, Standing::Silent), LOST, LOST]);
+        assert!(matches!(waits, RolloutStep::Wait(_, Until::MembersVote { members }) if members == "q-0"));
+        let waits = step([(None, Standing::Admitted), LOST, LOST]);
+        assert!(matches!(waits, RolloutStep::Wait(_, Until::TemplatesObserved { .. })));
         // A member with an old pod on a disconnected node can stay away without limit.
-        assert_eq!(step(&three([(true, Standing::Silent), LOST, LOST])), RolloutStep::Replace("q-1".into()));
-        assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait(..)));
+        assert_eq!(step([(Some(true), Standing::Silent), LOST, LOST]), RolloutStep::Replace("q-1".into()));
     }
 
     #[test]
     fn lost_members_wait_for_no_lock_and_no_change_but_for_a_person() {
-        let (members, locks) = (three([LOST, LOST, LOST]), ["shop/job".to_owned()]);
-        let input = Input { members: &members, paused: false, changing: true, incomplete_locks: &locks };
-        assert_eq!(decide(&input), RolloutStep::Replace("q-0".into()));
-        assert!(matches!(decide(&Input { paused: true, ..input }), RolloutStep::Paused(_)));
+        let input = Input { changing: true, incomplete_locks: &["shop/job".to_owned()], ..ORDINARY };
+        assert_eq!(step_with([LOST; 3], input), RolloutStep::Replace("q-0".into()));
+        assert!(matches!(step_with([LOST; 3], Input { paused: true, ..input }), RolloutStep::Paused(_)));
     }
 
     #[test]

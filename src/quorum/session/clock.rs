@@ -169,7 +169,7 @@ impl State {
             let Some(jump) = watched.clock.jump().copied().filter(|_| watched.convicted.is_none()) else { continue };
             if watched.users == Users::Closed {
                 // It has no votes yet.
-                watched.clock = ClockWatch::begin(*watched.clock.last());
+                watched.clock = ClockWatch::begin(watched.clock.last);
                 continue;
             }
             tracing::warn!(%member, run_id = %watched.run_id, step = %jump.step, "the member's clock was stepped");

@@ -18,9 +18,9 @@ impl QuorumSession {
 
     /// The process of a member whose votes count now.
     fn voting_run_id(&self, quorum: &RedisQuorum, link: &MemberLink) -> Option<RunId> {
-        let run_id = admitted_run_id(quorum, link.name().as_str())?;
+        let run_id = admitted_run_id(quorum, link.name.as_str())?;
         let (agreement, now) = (self.shared.agreement.lock(), self.context.clock.boottime());
-        (agreement.may_vote(now) && agreement.counts(link.name(), &run_id, now)).then_some(run_id)
+        (agreement.may_vote(now) && agreement.counts(&link.name, &run_id, now)).then_some(run_id)
     }
 
     /// The members that can vote at this moment.
@@ -33,7 +33,7 @@ impl QuorumSession {
         let lists = Lists::of(&quorum);
         let links = self.links();
         let members = lists.members();
-        let electors = links.iter().filter(|link| members.iter().any(|name| name == link.name().as_str()));
+        let electors = links.iter().filter(|link| members.iter().any(|name| name == link.name.as_str()));
         let electors = electors.filter_map(|link| {
             let admitted = self.voting_run_id(&quorum, link);
             // It uses the users of this epoch, because users of another epoch belong to other lists.
@@ -63,11 +63,10 @@ impl QuorumSession {
     /// A fenced member counts as answering, because it is fenced for every replica. So does a member without a user of the membership epoch in
     /// the status, if it accepts the operator's own user.
     pub fn is_reached(&self) -> bool {
-        let quorum = self.quorum();
-        let lists = Lists::of(&quorum);
+        let lists = Lists::of(&self.quorum());
         let links = self.links();
         let answers = |name: &str| {
-            let link = links.iter().find(|link| link.name().as_str() == name);
+            let link = links.iter().find(|link| link.name.as_str() == name);
             let voter = link.and_then(|link| link.voter(lists.epoch));
             let accepts_operator = link.is_some_and(|link| link.answers());
             voter.is_some_and(|voter| is_answered(&voter.link().borrow(), accepts_operator))

@@ -34,7 +34,7 @@ impl LockMember for Timed {
 impl QuorumSession {
     /// Removes a former member from `/metrics`.
     pub(super) fn remove_latency(&self, link: &MemberLink) {
-        self.context.metrics.member_latency.remove(&member_labels(self.reference(), link.name().as_str()));
+        self.context.metrics.member_latency.remove(&member_labels(self.reference(), link.name.as_str()));
     }
 
     /// The member with measured reply times.

@@ -71,8 +71,10 @@ type Voter = ((i64, Option<Guard>), Arc<RedisMember>);
 
 /// The connections of this replica to one member.
 pub struct MemberLink {
-    plan: MemberPlan,
-    name: MemberName,
+    /// The plan of the member.
+    pub plan: MemberPlan,
+    /// The member's name.
+    pub name: MemberName,
     shared: Shared,
     /// The process that the status admits.
     admitted: Mutex<Option<RunId>>,
@@ -121,16 +123,6 @@ impl MemberLink {
         let voter = self.voter.lock();
         self.task.get().is_some_and(AbortHandle::is_finished)
             || voter.as_ref().is_some_and(|(_, voter)| voter.has_ended())
-    }
-
-    /// The member's name.
-    pub fn name(&self) -> &MemberName {
-        &self.name
-    }
-
-    /// The plan of the member.
-    pub fn plan(&self) -> &MemberPlan {
-        &self.plan
     }
 
     /// The current state.

@@ -16,16 +16,16 @@ pub(super) fn follow(
     members: Vec<MemberPlan>,
 ) -> Vec<Arc<MemberLink>> {
     let mut former = links.to_vec();
-    let next = members.into_iter().map(|member| match former.iter().position(|link| link.plan().is_same(&member)) {
+    let next = members.into_iter().map(|member| match former.iter().position(|link| link.plan.is_same(&member)) {
         Some(at) => former.swap_remove(at),
         None => MemberLink::start(shared.clone(), member),
     });
     *links = next.collect();
     for link in &former {
         link.end();
-        shared.clocks.end(link.name());
+        shared.clocks.end(&link.name);
     }
-    links.iter().for_each(|link| shared.clocks.begin(link.name()));
+    links.iter().for_each(|link| shared.clocks.begin(&link.name));
     former
 }
 
@@ -43,6 +43,7 @@ mod tests {
     use crate::quorum::session::ClockGuard;
     use crate::redis_member::{Connect, Endpoint, Guard, Machine, Secret, Stream};
     use crate::redlock::{BoxFuture, Drift};
+    use crate::tests::found;
     use crate::time::SystemClock;
 
     fn members(indexes: &[usize]) -> Vec<MemberPlan> {
@@ -64,13 +65,9 @@ mod tests {
         }
     }
 
-    async fn until(is_true: impl Fn() -> bool) {
-        let reached = async {
-            while !is_true() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), reached).await.expect("it is true");
+    /// Whether this is true within 30 seconds.
+    async fn becomes(is_true: impl Fn() -> bool) -> bool {
+        found(Duration::from_secs(30), || is_true().then_some(())).await.is_some()
     }
 
     #[tokio::test]
@@ -80,11 +77,11 @@ mod tests {
         follow(&shared, &mut links, members(&[0, 1, 2]));
         let before = links.clone();
         follow(&shared, &mut links, members(&[2, 3, 0]));
-        let names: Vec<_> = links.iter().map(|link| link.name().to_string()).collect();
+        let names: Vec<_> = links.iter().map(|link| link.name.to_string()).collect();
         assert_eq!(names, ["main-2", "main-3", "main-0"]);
         // A fence begins with the observations of the link.
         assert!(Arc::ptr_eq(&links[0], &before[2]) && Arc::ptr_eq(&links[2], &before[0]));
-        until(|| before[1].is_broken()).await;
+        assert!(becomes(|| before[1].is_broken()).await);
         assert!(!links.iter().any(|link| link.is_broken()));
     }
 
@@ -108,7 +105,7 @@ mod tests {
         let user =
             Endpoint { address: "a:1".to_owned(), username: String::new(), password: Secret::new(""), tls: None };
         links[0].place_external(Some(user), None, 1, Guard { uid: "uid".to_owned(), epoch: 2, since: None });
-        until(|| links[0].task.get().is_some_and(|task| task.is_finished())).await;
+        assert!(becomes(|| links[0].task.get().is_some_and(|task| task.is_finished())).await);
         // The voting connection panics too. Without it only the task of the link counts.
         links[0].end();
         assert!(links[0].is_broken());

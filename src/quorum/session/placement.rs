@@ -43,7 +43,7 @@ impl QuorumSession {
         drop(credentials);
         self.place();
         for link in self.links().iter().filter(|link| !link.answers()) {
-            if let Some(Err(trouble)) = read.get(link.name().as_str()) {
+            if let Some(Err(trouble)) = read.get(link.name.as_str()) {
                 link.note_missed(trouble);
             }
         }
@@ -63,8 +63,8 @@ impl QuorumSession {
         former.iter().for_each(|link| self.remove_latency(link));
         self.shared.clocks.set(lists.most_voters(), effective::clock_rule(&quorum));
         for link in self.links().iter() {
-            if link.plan().is_external() {
-                let name = link.name();
+            if link.plan.is_external() {
+                let name = &link.name;
                 let admitted = admitted_run_id(&quorum, name.as_str());
                 self.shared.agreement.lock().admitted(name, admitted.clone());
                 // No vote is given during a joint change, so the guard has the epoch of its end.
@@ -75,16 +75,16 @@ impl QuorumSession {
                 link.place_external(current, admitted, epoch, guard);
                 continue;
             }
-            let pod = self.context.pods.named(namespace, &link.plan().pod_name());
+            let pod = self.context.pods.named(namespace, &link.plan.pod_name());
             if let Some(pod) = &pod {
-                self.timers.note_container(link.name().as_str(), pod);
+                self.timers.note_container(link.name.as_str(), pod);
             }
-            let record = record_named(&quorum, link.name().as_str());
+            let record = record_named(&quorum, link.name.as_str());
             if let Some(process) = record.may_be_open() {
                 let is_there = pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid);
                 self.timers.note_pod(&process.pod_uid, is_there);
             }
-            let users = users::voting_users(&quorum, link.name().as_str());
+            let users = users::voting_users(&quorum, link.name.as_str());
             if !link.place(pod.as_deref(), auth.as_ref(), authorities.as_ref(), epoch, &users) {
                 self.read_secrets.notify_one();
             }
@@ -100,7 +100,7 @@ impl QuorumSession {
     /// Whether a member accepts the known secrets.
     pub(super) fn is_authenticated(&self) -> bool {
         let links = self.links();
-        let mut own = links.iter().filter(|link| !link.plan().is_external()).peekable();
+        let mut own = links.iter().filter(|link| !link.plan.is_external()).peekable();
         // External masters have their own users, so their answers prove nothing about these secrets.
         if own.peek().is_some() { own.any(|link| link.answers()) } else { links.iter().any(|link| link.answers()) }
     }

@@ -86,8 +86,7 @@ impl Timers {
         run_id: &RunId,
         requested_at: Boottime,
     ) -> Option<String> {
-        let mut containers = self.containers.lock();
-        containers.get_mut(member)?.container_of(pod_uid, run_id, requested_at)
+        self.containers.lock().get_mut(member)?.container_of(pod_uid, run_id, requested_at)
     }
 
     /// Since when this replica has known that the pod with this UID is gone.
@@ -152,7 +151,7 @@ impl Timers {
 /// Records the fencings that restart a wait. Every replica does it, because each can lead later.
 pub(super) fn note_fencings(links: &[Arc<MemberLink>], old: &RedisQuorum, new: &RedisQuorum) {
     for link in links {
-        let name = link.name().as_str();
+        let name = link.name.as_str();
         let (before, after) = (record_named(old, name), record_named(new, name));
         let concerned = [before.run_id.as_ref(), after.run_id.as_ref()].into_iter().flatten();
         if let Some(run_id) = concerned.into_iter().find(|run_id| after.restarts_count(&before, run_id)) {

@@ -106,8 +106,8 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
 pub(super) async fn raise_counters(session: &QuorumSession, to: FencingToken) -> bool {
     let (quorum, links) = (session.quorum(), session.links());
     let raised = links.iter().filter_map(|link| {
-        let run_id = admitted_run_id(&quorum, link.name().as_str())?;
-        Some(async move { (link.name().as_str(), link.raise_counter(&run_id, to).await) })
+        let run_id = admitted_run_id(&quorum, link.name.as_str())?;
+        Some(async move { (link.name.as_str(), link.raise_counter(&run_id, to).await) })
     });
     let raised = join_all(raised).await;
     raised.is_empty() || Lists::of(&quorum).is_majority(|name| raised.contains(&(name, true)))
@@ -130,10 +130,7 @@ async fn raise(session: &QuorumSession, token: FencingToken) -> kube::Result<Opt
 mod tests {
     use super::*;
     use crate::redlock::restored;
-
-    fn token(number: i64) -> FencingToken {
-        FencingToken::new(number).unwrap()
-    }
+    use crate::tests::token;
 
     fn quorum(floor: i64) -> RedisQuorum {
         let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use super::{ActError, AdminConnection, acl, field, is_open, kill, kill_others};
+use super::{ActError, AdminConnection, acl, field, is_open, kill};
 use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, hashes, set_passwords};
 use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
@@ -69,7 +69,7 @@ impl AdminConnection {
         let strangers = others.iter().filter(|name| users.iter().all(|user| user.name() != *name));
         let closed = ["clearselectors"].into_iter().chain(CLOSED.split(' ')).collect::<Vec<_>>();
         rules.extend(strangers.map(|name| acl("SETUSER", [&[name.as_str()], &*closed].concat())));
-        rules.push(kill_others());
+        rules.push(kill(OPERATOR_USER));
         self.guarded(epoch, rules).await
     }
 
@@ -91,7 +91,7 @@ impl AdminConnection {
         commands.extend(users.iter().map(|user| acl("SETUSER", set_passwords(user.name(), &user.passwords))));
         if cut {
             commands.extend(users.iter().map(|user| kill(user.name())));
-            commands.push(kill_others());
+            commands.push(kill(OPERATOR_USER));
         }
         self.guarded(epoch, commands).await
     }

@@ -68,6 +68,7 @@ mod tests {
     use kube::ResourceExt;
 
     use super::*;
+    use crate::api::test_util::parsed;
     use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION, PRIORITY_ANNOTATION};
     use crate::evidence::{ContainerEvidence, container_state};
     use crate::runtime::keys;
@@ -75,14 +76,13 @@ mod tests {
     #[test]
     fn a_deleted_pod_keeps_the_proof_of_its_end_for_an_hour() {
         let pod = |uid: &str| -> Pod {
-            serde_json::from_value(serde_json::json!({
+            parsed(serde_json::json!({
                 "metadata": {"name": "p", "namespace": "ns", "uid": uid, "labels": {"a": "b", keys::JOB_UID_LABEL: "job"},
                     "annotations": {JOB_TOKEN_ANNOTATION: "7", PRIORITY_ANNOTATION: "1"}},
                 "spec": {"nodeName": "n", "containers": [{"name": "app"}]},
                 "status": {"phase": "Failed", "podIP": "10.0.0.1", "containerStatuses": [{"name": "app", "image": "",
                     "imageID": "", "ready": false, "restartCount": 0, "containerID": "c1",
                     "state": {"terminated": {"exitCode": 1, "containerID": "c1"}}}]}}))
-            .unwrap()
         };
         let (mut departed, begin) = (Departed::default(), Boottime::new(Duration::ZERO));
         departed.remember(pod("first").last_state().unwrap(), begin);

@@ -152,20 +152,17 @@ mod tests {
     use super::super::CHANGES_CAPACITY;
     use super::*;
     use crate::api::DistributedLock;
+    use crate::api::test_util::parsed;
 
     const NOW: Boottime = Boottime::new(Duration::ZERO);
 
     fn pod(name: &str, uid: &str, version: &str) -> Guarded<Pod> {
-        serde_json::from_value(json!({"metadata":
-            {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": version}}))
-        .unwrap()
+        parsed(json!({"metadata": {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": version}}))
     }
 
     fn lock(name: &str, ttl: &str) -> Guarded<DistributedLock> {
-        serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": ttl},
-            "spec": {"claim": {"identity": "me"}, "ttlAfterFinished": ttl}}))
-        .unwrap()
+        let metadata = json!({"name": name, "namespace": "ns", "uid": name, "resourceVersion": ttl});
+        parsed(json!({"metadata": metadata, "spec": {"claim": {"identity": "me"}, "ttlAfterFinished": ttl}}))
     }
 
     fn list<K>(objects: Vec<K>) -> impl Iterator<Item = Event<K>> {

@@ -90,12 +90,9 @@ fn pause(count: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::boottime as at;
 
     const NOW: UnixMillis = UnixMillis(1_795_284_168_033);
-
-    fn at(seconds: u64) -> Boottime {
-        Boottime::new(Duration::from_secs(seconds))
-    }
 
     fn later(seconds: i64) -> UnixMillis {
         UnixMillis(NOW.0 + seconds * 1_000)

@@ -58,7 +58,6 @@ impl LeaseObservation {
 ///
 /// This replica is `me`, and leads the term with this epoch. `take_delay` is the delay before it takes a Lease without a holder, so that another
 /// replica can take it.
-#[must_use]
 pub(super) fn evaluate(
     spec: &LeaseSpec,
     me: &str,
@@ -79,7 +78,6 @@ pub(super) fn evaluate(
 /// The highest observed epoch, including that of the Lease.
 ///
 /// At [`i32::MAX`] no term can begin. An administrator resets the count by deleting the Lease, or by setting a smaller number in it.
-#[must_use]
 pub(super) fn highest_epoch(before: Option<i32>, lease: Option<i32>) -> Option<i32> {
     match before {
         Some(i32::MAX) => lease,
@@ -91,14 +89,12 @@ pub(super) fn highest_epoch(before: Option<i32>, lease: Option<i32>) -> Option<i
 ///
 /// It is above the last known epoch, and above every epoch of a Lease that was deleted since. `None` means that no higher epoch exists. A term
 /// with a repeated epoch could not be distinguished from the earlier term, whose leader could still act.
-#[must_use]
 pub(super) fn next_epoch(last: Option<i32>, now: UnixMillis) -> Option<i32> {
     let by_clock = by_clock(now);
     last.map_or(Some(by_clock), |last| last.checked_add(1).map(|next| next.max(by_clock)))
 }
 
 /// The epoch that a member requires, if a new term can begin above it.
-#[must_use]
 pub(super) fn plausible_epoch(epoch: i64, last: Option<i32>, now: UnixMillis) -> Option<i32> {
     let limit = i64::from(last.unwrap_or(0).max(by_clock(now))).saturating_add(EPOCH_LEAD);
     i32::try_from(epoch).ok().filter(|epoch| i64::from(*epoch) <= limit)
@@ -113,6 +109,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
+    use crate::tests::boottime as at;
 
     const TAKE_DELAY: Duration = Duration::from_millis(1_500);
 
@@ -125,43 +122,29 @@ mod tests {
         }
     }
 
-    fn decided(spec: &LeaseSpec, epoch: Option<i64>, unchanged_for: u64) -> Verdict {
-        evaluate(spec, "me", epoch, Duration::ZERO, Duration::from_secs(unchanged_for))
-    }
-
-    fn at(seconds: u64) -> Boottime {
-        Boottime::new(Duration::from_secs(seconds))
-    }
-
     fn unix(seconds: i64) -> UnixMillis {
         UnixMillis((EPOCH_ORIGIN_SECONDS + seconds) * 1_000)
     }
 
     #[test]
-    fn our_own_lease_is_renewed_however_old_it_looks() {
-        assert_eq!(decided(&spec(Some("me"), 7), Some(7), 100), Verdict::Renew);
-    }
-
-    #[test]
-    fn a_term_is_never_continued_that_we_do_not_know() {
-        let ours = spec(Some("me"), 7);
-        assert_eq!(decided(&ours, None, 0), Verdict::Take, "an earlier process of this replica led");
-        assert_eq!(decided(&ours, Some(6), 0), Verdict::Take, "there was another term in between");
-        assert_eq!(decided(&spec(None, 7), Some(7), 0), Verdict::Take, "it was ours, and was released");
-    }
-
-    #[test]
-    fn another_lease_is_taken_only_after_its_whole_duration() {
-        let other = spec(Some("other"), 7);
-        assert_eq!(decided(&other, None, 3), Verdict::Wait);
-        assert_eq!(decided(&other, None, 4), Verdict::Take);
-    }
-
-    #[test]
-    fn a_free_lease_is_taken_at_once_unless_others_come_first() {
-        for holder in [None, Some("")] {
-            assert_eq!(decided(&spec(holder, 7), None, 0), Verdict::Take);
+    fn a_lease_is_renewed_in_its_own_term_and_taken_when_it_is_free() {
+        for (case, holder, epoch, unchanged_for, verdict) in [
+            ("our own, however old it looks", Some("me"), Some(7), 100, Verdict::Renew),
+            ("an earlier process of this replica led", Some("me"), None, 0, Verdict::Take),
+            ("there was another term in between", Some("me"), Some(6), 0, Verdict::Take),
+            ("it was ours, and was released", None, Some(7), 0, Verdict::Take),
+            ("another replica's, before its whole duration", Some("other"), None, 3, Verdict::Wait),
+            ("another replica's, after its whole duration", Some("other"), None, 4, Verdict::Take),
+            ("released", None, None, 0, Verdict::Take),
+            ("released with an empty name", Some(""), None, 0, Verdict::Take),
+        ] {
+            let unchanged_for = Duration::from_secs(unchanged_for);
+            assert_eq!(evaluate(&spec(holder, 7), "me", epoch, Duration::ZERO, unchanged_for), verdict, "{case}");
         }
+    }
+
+    #[test]
+    fn a_free_lease_is_left_to_others_for_the_delay() {
         let take =
             |millis| evaluate(&spec(None, 7), "me", None, TAKE_DELAY, Duration::from_millis(millis)) == Verdict::Take;
         assert_eq!((take(0), take(1_499), take(1_500)), (false, false, true));

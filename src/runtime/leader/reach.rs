@@ -55,10 +55,7 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Boottime {
-        Boottime::new(Duration::from_secs(seconds))
-    }
+    use crate::tests::boottime as at;
 
     fn reachability(reachability: &[(&str, bool)]) -> Vec<QuorumReachability> {
         let reachability_of = |(quorum, is_reached): &(&str, bool)| QuorumReachability {

@@ -54,7 +54,6 @@ struct Wishes {
 
 impl Term {
     /// A term with this epoch. It has no end until one is set.
-    #[must_use]
     pub fn new(epoch: i64) -> Self {
         Self {
             epoch,
@@ -67,7 +66,6 @@ impl Term {
     }
 
     /// The default quorum that the Lease records. It is empty if there was no default, and `None` without a record.
-    #[must_use]
     pub fn recorded_default(&self) -> Option<String> {
         self.default.written.borrow().clone()
     }
@@ -142,7 +140,6 @@ impl Term {
     }
 
     /// Whether this replica can still release the Lease because of `quorum`.
-    #[must_use]
     pub fn may_hand_over(&self, quorum: &str, now: Boottime) -> bool {
         let since = self.wishes.by_quorum.lock().get(quorum).copied();
         !self.wishes.refused.load(Ordering::Acquire) && since.is_none_or(|since| now.since(since) < HAND_OVER_TIMEOUT)
@@ -175,11 +172,8 @@ mod tests {
     use tokio::time::{advance, sleep};
 
     use super::*;
+    use crate::tests::boottime as at;
     use crate::time::TokioClock;
-
-    fn at(seconds: u64) -> Boottime {
-        Boottime::new(Duration::from_secs(seconds))
-    }
 
     #[test]
     fn a_term_says_which_higher_epoch_a_member_obeys() {

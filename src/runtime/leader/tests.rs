@@ -41,6 +41,14 @@ async fn leader(sees: &[(&str, bool)]) -> (Server, TokioClock, Replica) {
     (server, clock, a)
 }
 
+/// The leader `a` and another replica, both with a quorum that they reach.
+async fn leader_and_another() -> (TokioClock, Replica, Replica) {
+    let (server, clock, a) = leader(Q).await;
+    let b = Replica::start(&server, "b", clock, Q);
+    sleep(millis(6_000)).await;
+    (clock, a, b)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_term_ends_before_the_next_one_despite_slow_answers() {
     for phase in 0..10 {
@@ -175,9 +183,7 @@ async fn a_leader_without_a_quorum_hands_over_to_a_better_replica() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_slips_away_is_handed_over_at_once() {
-    let (server, clock, a) = leader(Q).await;
-    let b = Replica::start(&server, "b", clock, Q);
-    sleep(millis(6_000)).await;
+    let (clock, a, b) = leader_and_another().await;
     let term = a.term().unwrap();
     assert!(term.wish_to_hand_over("ns/q", clock.boottime()));
     let waited = until(|| b.leads(), millis(2_000)).await;
@@ -187,9 +193,7 @@ async fn a_hold_that_slips_away_is_handed_over_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn without_any_reachable_quorum_hand_overs_become_rarer() {
-    let (server, clock, a) = leader(Q).await;
-    let b = Replica::start(&server, "b", clock, Q);
-    sleep(millis(6_000)).await;
+    let (_clock, a, b) = leader_and_another().await;
     a.set_reachable(NO_Q);
     b.set_reachable(NO_Q);
     let (mut terms, mut without, mut last) = (0, 0, None);
@@ -212,9 +216,7 @@ async fn without_any_reachable_quorum_hand_overs_become_rarer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_lost_only_when_the_lease_was_let_go_a_moment_ago() {
-    let (server, clock, a) = leader(Q).await;
-    let b = Replica::start(&server, "b", clock, Q);
-    sleep(millis(6_000)).await;
+    let (clock, a, b) = leader_and_another().await;
     let term = a.term().unwrap();
     assert!(term.may_hand_over("ns/q", clock.boottime()));
     term.wish_to_hand_over("ns/q", clock.boottime());
@@ -226,9 +228,7 @@ async fn a_hold_is_lost_only_when_the_lease_was_let_go_a_moment_ago() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quorum_that_is_gone_ends_no_term() {
-    let (server, clock, a) = leader(Q).await;
-    let b = Replica::start(&server, "b", clock, Q);
-    sleep(millis(6_000)).await;
+    let (clock, a, b) = leader_and_another().await;
     a.set_reachable(&[]);
     let term = a.term().unwrap();
     sleep(millis(1_500)).await;

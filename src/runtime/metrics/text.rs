@@ -1,7 +1,6 @@
 //! The format of metrics: that of OpenMetrics, or the older one of Prometheus.
 
 /// Whether a client accepts the format of OpenMetrics.
-#[must_use]
 pub fn wants_open_metrics(accept: Option<&str>) -> bool {
     accept.is_some_and(|accept| accept.contains("application/openmetrics-text"))
 }
@@ -9,7 +8,6 @@ pub fn wants_open_metrics(accept: Option<&str>) -> bool {
 /// Converts metrics from OpenMetrics to Prometheus' older text format.
 ///
 /// The older format describes a counter under the name of its series, and has no lines for units.
-#[must_use]
 pub fn classic(open_metrics: &str) -> String {
     let (mut text, mut help) = (String::with_capacity(open_metrics.len()), None);
     for line in open_metrics.lines() {

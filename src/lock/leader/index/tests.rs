@@ -24,15 +24,20 @@ fn changed(index: &Index, change: &Change<DistributedLock>) -> Vec<LockRef> {
     index.lock_changed(change, false, |_| matches!(change, Change::Applied(_)).then(|| change.object().clone()))
 }
 
+/// An index of these locks.
+fn index_of(locks: &[&DistributedLock]) -> Index {
+    let index = Index::default();
+    locks.iter().for_each(|lock| drop(changed(&index, &applied(lock))));
+    index
+}
+
 #[test]
 fn a_release_concerns_others_on_the_key_and_a_renewal_does_not() {
-    let index = Index::default();
     let (waiter, here) = (claim("b", "k"), |lock: &DistributedLock| LockRef::from_obj(lock));
     let mut holder = claim("a", "k");
     holder.status.as_mut().unwrap().holder =
         Some(crate::api::LockHolder { nonce: Some("n".into()), ..Default::default() });
-    changed(&index, &applied(&holder));
-    changed(&index, &applied(&claim("c", "other")));
+    let index = index_of(&[&holder, &claim("c", "other")]);
     assert_eq!(changed(&index, &applied(&waiter)), vec![here(&holder), here(&waiter)]);
     holder.status.as_mut().unwrap().votes = Some("3/3".into());
     assert!(changed(&index, &applied(&holder)).is_empty());
@@ -64,13 +69,11 @@ fn a_grant_counts_before_the_watch_has_it() {
 
 #[test]
 fn a_pod_concerns_the_locks_that_are_bound_to_it_only() {
-    let (index, bound) = (Index::default(), bound());
+    let bound = bound();
     let mut election = claim("election", "e");
     election.spec.claim = None;
     election.spec.election = Some(Default::default());
-    changed(&index, &applied(&bound));
-    changed(&index, &applied(&claim("free", "k2")));
-    changed(&index, &applied(&election));
+    let index = index_of(&[&bound, &claim("free", "k2"), &election]);
     let concerned = |namespace: &str, name: &str| {
         index.pod_changed(&parsed(json!({"metadata": {"namespace": namespace, "name": name}})))
     };
@@ -91,16 +94,13 @@ fn a_waiting_lock_concerns_only_the_first_few_of_thousands() {
 
 #[test]
 fn a_quorum_concerns_the_locks_that_name_it_or_are_held_on_it() {
-    let index = Index::default();
     let quorum = |name: &str| Some(("ns".to_owned(), name.to_owned()));
     let mut named = claim("named", "k");
     named.spec.quorum_ref = Some(crate::api::QuorumRef { name: "q".into(), namespace: None });
     let mut held = claim("held", "k");
     let quorum_of_hold = json!({"namespace": "ns", "name": "old", "uid": "u"});
     held.status = parsed(json!({"transitions": 1, "holder": {"identity": "a", "quorum": quorum_of_hold}}));
-    for lock in [&named, &held, &claim("default", "k")] {
-        changed(&index, &applied(lock));
-    }
+    let index = index_of(&[&named, &held, &claim("default", "k")]);
     assert_eq!(index.of_quorum(&quorum("q")), [LockRef::from_obj(&named)]);
     assert_eq!(index.of_quorum(&quorum("old")), [LockRef::from_obj(&held)]);
     assert_eq!(index.of_quorum(&None).len(), 2, "two locks name no quorum");
@@ -111,9 +111,8 @@ fn a_quorum_concerns_the_locks_that_name_it_or_are_held_on_it() {
 
 #[test]
 fn the_oldest_locks_of_a_namespace_are_known() {
-    let index = Index::default();
     let locks = ["a", "b", "c"].map(|name| claim(name, name));
-    locks.iter().for_each(|lock| drop(changed(&index, &applied(lock))));
+    let index = index_of(&locks.each_ref());
     assert_eq!([&locks[0], &locks[1], &locks[2]].map(|lock| index.has_older(lock, 2, |_| true)), [false, false, true]);
     let first = LockRef::from_obj(&locks[0]);
     assert!(!index.has_older(&locks[2], 2, |older| *older != first), "the watch omitted a deletion");
@@ -126,8 +125,7 @@ fn the_oldest_locks_of_a_namespace_are_known() {
 
 #[test]
 fn a_heartbeat_of_a_node_concerns_nobody() {
-    let index = Index::default();
-    changed(&index, &applied(&bound()));
+    let index = index_of(&[&bound()]);
     let node = |ready: &str| {
         let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
         Change::Applied(Arc::new(parsed(json!({"metadata": {"name": "n"}, "status": status}))))
@@ -139,8 +137,7 @@ fn a_heartbeat_of_a_node_concerns_nobody() {
 
 #[test]
 fn a_namespace_concerns_its_locks_by_labels_and_deletion() {
-    let index = Index::default();
-    changed(&index, &applied(&claim("a", "k")));
+    let index = index_of(&[&claim("a", "k")]);
     let concerned = |labels: serde_json::Value, deleted: Option<&str>, message: &str| {
         let namespace = json!({"metadata": {"name": "ns", "labels": labels, "deletionTimestamp": deleted},
             "status": {"conditions": [{"type": "NamespaceContentRemaining", "status": "True", "message": message,
@@ -156,11 +153,9 @@ fn a_namespace_concerns_its_locks_by_labels_and_deletion() {
 
 #[test]
 fn a_job_and_its_pods_concern_the_claims_that_name_it() {
-    let index = Index::default();
     let mut of_job = claim("of-job", "k");
     of_job.spec.claim = Some(crate::api::Claim { job_name: Some("j".into()), ..Default::default() });
-    changed(&index, &applied(&of_job));
-    changed(&index, &applied(&claim("free", "k2")));
+    let index = index_of(&[&of_job, &claim("free", "k2")]);
     let pod = |job: &str| {
         let labels = json!({"batch.kubernetes.io/job-name": job});
         parsed(json!({"metadata": {"namespace": "ns", "name": "j-x", "labels": labels}}))

@@ -3,10 +3,9 @@ use kube::runtime::reflector::ObjectRef;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::redlock::LockKey;
+use crate::lock::replica::hold_table;
 use crate::runtime::cache::Cache;
-use crate::runtime::fake_api;
-use crate::runtime::settings::Settings;
+use crate::runtime::fake_api::{self, failure};
 use crate::time::Boottime;
 
 const NONCE: &str = "0123456789abcdef0123";
@@ -19,35 +18,26 @@ fn lock(uid: &str, nonce: &str) -> Value {
 }
 
 /// Whether an API server with this answer names the cached hold.
-async fn named(code: u16, answer: Value) -> bool {
-    let client = fake_api::client(move |_request| (code, answer.clone()));
+async fn named(answer: (u16, Value)) -> bool {
+    let client = fake_api::client(move |_request| answer.clone());
     let cached: DistributedLock = serde_json::from_value(lock("u", NONCE)).unwrap();
     is_named(&client, &cached, NONCE.parse().unwrap()).await
 }
 
 #[tokio::test]
 async fn an_orphan_beside_a_hold_needs_a_read_from_the_api_server() {
-    let refused =
-        |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
-    assert!(named(200, lock("u", NONCE)).await);
-    assert!(!named(200, lock("u", "ffffffffffffffffffff")).await, "another grant was published since");
-    assert!(!named(200, lock("another", NONCE)).await, "another object has its name");
-    assert!(!named(404, refused(404, "NotFound")).await);
-    assert!(!named(503, refused(503, "ServiceUnavailable")).await, "an error proves nothing");
+    assert!(named((200, lock("u", NONCE))).await);
+    assert!(!named((200, lock("u", "ffffffffffffffffffff"))).await, "another grant was published since");
+    assert!(!named((200, lock("another", NONCE))).await, "another object has its name");
+    assert!(!named(failure(404, "NotFound", "")).await);
+    assert!(!named(failure(503, "ServiceUnavailable", "")).await, "an error proves nothing");
 }
 
 fn hold(uid: &str, quorum: &str) -> Hold {
-    let terms = Terms {
-        lock: ObjectRef::new(uid).within("ns"),
-        uid: uid.into(),
-        quorum: HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: quorum.into() },
-        key: LockKey::new("ns/key"),
-        nonce: NONCE.parse().unwrap(),
-        ttl: Duration::from_secs(9),
-        renew_interval: Duration::from_secs(3),
-    };
-    let now = Boottime::new(Duration::ZERO);
-    Hold::new(terms, now, now)
+    let mut hold = hold_table::tests::hold(0, 0, 0);
+    (hold.terms.uid, hold.terms.lock) = (uid.to_owned(), ObjectRef::new(uid).within("ns"));
+    (hold.terms.quorum.uid, hold.terms.nonce) = (quorum.to_owned(), NONCE.parse().unwrap());
+    hold
 }
 
 /// The UIDs of the locks in each batch.
@@ -71,7 +61,7 @@ fn a_hold_whose_holder_is_checked_is_renewed_alone() {
 
 /// A replica that does not lead, with these locks in its cache.
 fn standby(locks: Vec<DistributedLock>) -> Renewal {
-    let mut context = fake_api::context(Settings::default(), |_request| (404, json!({})));
+    let mut context = fake_api::context(|_request| (404, json!({})));
     context.locks = Cache::filled(locks);
     let (sessions, _follow) = Sessions::start(context.clone());
     let leadership = watch::channel(None).1;
@@ -102,8 +92,7 @@ async fn a_batch_that_waits_for_slow_members_has_no_slot() {
     let queue = FairQueue::new(4);
     let turn = |limit, batch| take_turn(Some(limit), batch, &queue, "ns", Class::Change);
     let _under_way = turn(&slow, MOST_IN_BATCH).await;
-    let waiting: Vec<_> = (0..8).map(|_| Box::pin(turn(&slow, MOST_IN_BATCH))).collect();
-    let mut waiting = waiting;
+    let mut waiting: Vec<_> = (0..8).map(|_| Box::pin(turn(&slow, MOST_IN_BATCH))).collect();
     assert!(waiting.iter_mut().all(|batch| batch.now_or_never().is_none()));
     assert!(turn(&fast, MOST_IN_BATCH).now_or_never().is_some());
 }

@@ -18,10 +18,9 @@ async fn a_member_that_cannot_be_closed_is_published_with_the_cause() {
     let admitted = names.map(|name| json!({"name": name, "state": "Admitted", "runID": name, "podUID": name}));
     let mut quorum = quorum(&admitted);
     quorum.metadata.deletion_timestamp = Some(parsed(json!("2026-01-01T00:00:00Z")));
-    let stored = serde_json::to_value(&quorum).unwrap();
-    let answer = move |request: &str| if request.starts_with("PUT") { (200, stored.clone()) } else { denial(403) };
+    let code = |request: &str| (!request.starts_with("PUT")).then_some(403);
     let pods = names.map(|name| pod(name, &json!({"running": {}})));
-    let world = World::new(quorum, pods.into(), answer);
+    let world = World::denying(quorum, pods.into(), code);
     world.until_members_fail().await;
     let cluster = world.cluster();
     end(&world.observer(&cluster).sources).await.unwrap();

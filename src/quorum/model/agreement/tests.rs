@@ -10,7 +10,7 @@ fn at(seconds: u64) -> Boottime {
     Boottime::new(Duration::from_secs(1_000 + seconds))
 }
 
-fn claim(ttl: u64) -> Claim {
+pub(crate) fn claim(ttl: u64) -> Claim {
     Claim {
         uid: "ours".into(),
         name: "locks/ours".into(),
@@ -24,7 +24,7 @@ fn claim(ttl: u64) -> Claim {
     }
 }
 
-fn other(list: &str, ttl: u64) -> OtherClaim {
+pub(crate) fn other(list: &str, ttl: u64) -> OtherClaim {
     OtherClaim {
         uid: "theirs".into(),
         name: "shop/theirs".into(),

@@ -15,10 +15,8 @@ fn every_member_and_user_has_a_password_of_its_own() {
     .collect();
     assert_eq!(passwords.len(), 5);
     assert!(passwords.iter().all(|password| password.len() == 64));
-    assert_eq!(
-        auth.password("main-0", "operator"),
-        Auth::from_data(&auth.data()).unwrap().password("main-0", "operator")
-    );
+    let read = Auth::from_data(&auth.data()).unwrap();
+    assert_eq!(read.password("main-0", "operator"), auth.password("main-0", "operator"));
     assert_ne!(Auth::random(), Auth::random());
 }
 

@@ -19,11 +19,9 @@ use crate::quorum::model::plan::{MemberPlan, Plan};
 /// It publishes addresses that are not ready. A fenced member replies "no permission" to its clients, which count it as a
 /// missing vote. Many clients cannot start at all if a name does not resolve.
 pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
-    Service {
-        metadata: owned(plan, member.name.clone(), &[(MEMBER_LABEL, &member.name)]),
-        spec: Some(ServiceSpec { cluster_ip: Some("None".into()), ..to_member(member) }),
-        status: None,
-    }
+    let metadata = owned(plan, member.name.clone(), &[(MEMBER_LABEL, &member.name)]);
+    let spec = ServiceSpec { cluster_ip: Some("None".into()), ..to_member(member) };
+    Service { metadata, spec: Some(spec), status: None }
 }
 
 /// The Service by which clients outside the cluster reach one member, even if it is not ready.
@@ -31,31 +29,29 @@ pub(super) fn exposed(plan: &Plan, expose: &ExposePlan, member: &MemberPlan) -> 
     let mut metadata = owned(plan, member.external_name(), &[(MEMBER_LABEL, &member.name)]);
     metadata.annotations = (!expose.annotations.is_empty()).then(|| expose.annotations.clone());
     let ranges = Some(&expose.source_ranges).filter(|ranges| !ranges.is_empty());
-    Service {
-        metadata,
-        spec: Some(ServiceSpec {
-            type_: Some(expose.type_.into()),
-            // Otherwise a connection has the address of the node on its path, and the ranges have no effect.
-            external_traffic_policy: ranges.map(|_| "Local".into()),
-            // The API server accepts the field for this type only.
-            load_balancer_source_ranges: ranges.filter(|_| expose.type_ == "LoadBalancer").cloned(),
-            ..to_member(member)
-        }),
-        status: None,
-    }
+    let spec = ServiceSpec {
+        type_: Some(expose.type_.into()),
+        // Otherwise a connection has the address of the node on its path, and the ranges have no effect.
+        external_traffic_policy: ranges.map(|_| "Local".into()),
+        // The API server accepts the field for this type only.
+        load_balancer_source_ranges: ranges.filter(|_| expose.type_ == "LoadBalancer").cloned(),
+        ..to_member(member)
+    };
+    Service { metadata, spec: Some(spec), status: None }
 }
 
 fn to_member(member: &MemberPlan) -> ServiceSpec {
+    let port = ServicePort {
+        name: Some("redis".into()),
+        port: i32::from(PORT),
+        target_port: Some(IntOrString::String("redis".into())),
+        protocol: Some("TCP".into()),
+        ..ServicePort::default()
+    };
     ServiceSpec {
         publish_not_ready_addresses: Some(true),
         selector: Some(BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())])),
-        ports: Some(vec![ServicePort {
-            name: Some("redis".into()),
-            port: i32::from(PORT),
-            target_port: Some(IntOrString::String("redis".into())),
-            protocol: Some("TCP".into()),
-            ..ServicePort::default()
-        }]),
+        ports: Some(vec![port]),
         ..ServiceSpec::default()
     }
 }
@@ -94,18 +90,14 @@ pub(super) fn policy(plan: &Plan, operators: NetworkPolicyPeer) -> NetworkPolicy
     let is_for_all = plan.expose.as_ref().is_some_and(|expose| expose.source_ranges.is_empty());
     let port = Some(IntOrString::Int(i32::from(PORT)));
     let redis = NetworkPolicyPort { port, protocol: Some("TCP".into()), end_port: None };
-    NetworkPolicy {
-        metadata: owned(plan, plan.name.clone(), &[]),
-        spec: Some(NetworkPolicySpec {
-            pod_selector: Some(selector(QUORUM_LABEL, &plan.name)),
-            policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
-            ingress: Some(vec![NetworkPolicyIngressRule {
-                from: (!is_for_all).then(|| std::iter::once(operators).chain(clients).chain(ranges).collect()),
-                ports: Some(vec![redis]),
-            }]),
-            egress: None,
-        }),
-    }
+    let from = (!is_for_all).then(|| std::iter::once(operators).chain(clients).chain(ranges).collect());
+    let spec = NetworkPolicySpec {
+        pod_selector: Some(selector(QUORUM_LABEL, &plan.name)),
+        policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
+        ingress: Some(vec![NetworkPolicyIngressRule { from, ports: Some(vec![redis]) }]),
+        egress: None,
+    };
+    NetworkPolicy { metadata: owned(plan, plan.name.clone(), &[]), spec: Some(spec) }
 }
 
 /// Selects all pods of a namespace.

@@ -32,19 +32,17 @@ const READINESS_FILE: &str = "readiness";
 pub const TLS_VOLUME: &str = "tls";
 /// The StatefulSet of one member, so that members are named, placed and replaced one by one.
 pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulSet {
-    StatefulSet {
-        metadata: owned(plan, member.name.clone(), &[(MEMBER_LABEL, &member.name)]),
-        spec: Some(StatefulSetSpec {
-            replicas: Some(1),
-            service_name: Some(member.name.clone()),
-            selector: selector(MEMBER_LABEL, &member.name),
-            // The operator decides when a member can be replaced. The StatefulSet controller does not.
-            update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }),
-            template: template(plan, auth, member),
-            ..StatefulSetSpec::default()
-        }),
-        status: None,
-    }
+    let metadata = owned(plan, member.name.clone(), &[(MEMBER_LABEL, &member.name)]);
+    let spec = StatefulSetSpec {
+        replicas: Some(1),
+        service_name: Some(member.name.clone()),
+        selector: selector(MEMBER_LABEL, &member.name),
+        // The operator decides when a member can be replaced. The StatefulSet controller does not.
+        update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }),
+        template: template(plan, auth, member),
+        ..StatefulSetSpec::default()
+    };
+    StatefulSet { metadata, spec: Some(spec), status: None }
 }
 
 fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
@@ -240,13 +238,11 @@ fn secret_volume(name: &str, secret: String, items: &[(&str, &str)]) -> Volume {
 ///
 /// It is only a preference, so that a quorum also starts on a small cluster.
 fn spread_over_nodes(plan: &Plan) -> Affinity {
-    let term = |(weight, key): (i32, &str)| WeightedPodAffinityTerm {
-        weight,
-        pod_affinity_term: PodAffinityTerm {
-            label_selector: Some(selector(QUORUM_LABEL, &plan.name)),
-            topology_key: key.into(),
-            ..PodAffinityTerm::default()
-        },
+    let term = |(weight, key): (i32, &str)| {
+        let label_selector = Some(selector(QUORUM_LABEL, &plan.name));
+        let pod_affinity_term =
+            PodAffinityTerm { label_selector, topology_key: key.into(), ..PodAffinityTerm::default() };
+        WeightedPodAffinityTerm { weight, pod_affinity_term }
     };
     let terms = [(100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone")].map(term);
     let anti_affinity = PodAntiAffinity {

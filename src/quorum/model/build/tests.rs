@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::RedisQuorum;
+use crate::api::test_util::parsed;
 use crate::quorum::model::plan::validate;
 
 mod outside;
@@ -12,11 +13,13 @@ mod security;
 mod updates;
 
 /// The names of the fixture differ from each other and from the product, so that swaps are detected.
+fn quorum_with(spec: Value, status: Value) -> RedisQuorum {
+    let metadata = json!({"name": "blue", "namespace": "vault", "uid": "uid-1"});
+    parsed(json!({"metadata": metadata, "spec": spec, "status": status}))
+}
+
 fn quorum(spec: Value) -> RedisQuorum {
-    let mut quorum = RedisQuorum::new("blue", serde_json::from_value(spec).unwrap());
-    quorum.metadata.namespace = Some("vault".into());
-    quorum.metadata.uid = Some("uid-1".into());
-    quorum
+    quorum_with(spec, Value::Null)
 }
 
 fn plan(spec: Value) -> Plan {

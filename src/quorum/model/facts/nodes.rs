@@ -180,15 +180,10 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::{Value, json};
 
     use super::*;
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::new(Duration::from_secs(seconds))
-    }
+    use crate::tests::monotonic as at;
 
     fn node(name: &str, uid: &str, (ready, since): (&str, &str), id: &str, spec: Value) -> Node {
         let since = format!("2026-01-01T00:{since}:00Z");

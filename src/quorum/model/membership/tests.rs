@@ -4,16 +4,13 @@ use serde_json::json;
 
 use super::*;
 use crate::api::RedisQuorumStatus;
+use crate::tests::monotonic as at;
 
 mod epochs;
 mod external;
 mod phases;
 
 const DELAY: Duration = Duration::from_secs(10);
-
-fn at(seconds: u64) -> Monotonic {
-    Monotonic::new(Duration::from_secs(seconds))
-}
 
 fn name(index: usize) -> String {
     format!("main-{index}")
@@ -56,6 +53,15 @@ impl World {
         (status.membership_epoch, status.voters) = (Some(1), lists.voters.clone());
         lists.voters.iter().for_each(|name| world.admit(name));
         assert_eq!(world.step(), ChangeStep::Nothing);
+        world
+    }
+
+    /// A change to another number, after this number of steps with all members.
+    fn changing(from: i32, to: i32, steps: usize) -> Self {
+        let mut world = Self::settled(from);
+        world.quorum.spec.members = to;
+        world.admit_all();
+        world.act_times(steps);
         world
     }
 
@@ -230,9 +236,7 @@ fn a_learner_has_no_vote_and_an_old_member_keeps_its_own() {
 
 #[test]
 fn a_change_begins_when_locks_are_on_all_members_without_update() {
-    let mut world = World::settled(3);
-    world.quorum.spec.members = 5;
-    world.admit_all();
+    let mut world = World::changing(3, 5, 0);
     world.busy = Some(Until::RotationEnds);
     world.incomplete_locks = vec!["shop/job".into()];
     assert_eq!(world.run(), [""; 0]);
@@ -254,9 +258,7 @@ fn a_change_begins_when_locks_are_on_all_members_without_update() {
 
 #[test]
 fn a_process_admitted_during_the_change_has_no_earlier_user() {
-    let mut world = World::settled(3);
-    world.quorum.spec.members = 1;
-    world.act_times(2);
+    let mut world = World::changing(3, 1, 2);
     world.fence(&name(0), false);
     assert!(is_closed(&world.quorum, &name(0), &world.lists()));
     world.admit(&name(0));

@@ -2,16 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::test_util::quorum;
-
-fn process(name: &str) -> Process {
-    Process {
-        run_id: RunId::new(name),
-        pod_uid: format!("pod-of-{name}"),
-        container_id: Some(format!("container-of-{name}")),
-        node_name: Some("node-c".into()),
-        node: None,
-    }
-}
+use crate::fence::tests::process;
 
 #[test]
 fn a_record_survives_its_publication() {

@@ -36,47 +36,31 @@ pub fn quorum_agrees(agreement: &Agreement, plan: &Plan, now: Boottime) -> Condi
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
     use crate::api::conditions::{CommonReason, Status};
     use crate::api::test_util::quorum;
+    use crate::quorum::model::agreement::tests::{claim, other};
     use crate::quorum::model::plan::validate;
-    use crate::redis_member::{Claim, OtherClaim, RecordState};
+    use crate::redis_member::{Claim, RecordState};
     use crate::redlock::{MemberName, RunId};
+    use crate::tests::boottime;
 
     fn plan() -> Plan {
         let external = json!([{"name": "vm", "address": "vm.example:6379"}]);
         validate(&quorum(json!({"members": 0, "external": external}), json!(null))).unwrap()
     }
 
-    fn condition_of(kept: bool, paused: bool, other: Option<(&str, u64)>) -> Condition {
-        let now = Boottime::new(Duration::from_secs(100));
+    fn condition_of(kept: bool, paused: bool, theirs: Option<(&str, u64)>) -> Condition {
+        let now = boottime(100);
         let vm = MemberName::from("vm");
         let mut agreement = Agreement::default();
         agreement.set_members(vec![vm.clone()], [vm.clone()], paused);
-        let claim = Claim {
-            uid: "uid".into(),
-            name: "locks/main".into(),
-            list: "vm.example:6379".into(),
-            ttl: Duration::from_secs(30),
-            epoch: 2,
-            ended: true,
-            generation: 1,
-            lives: Duration::from_secs(70),
-            joined: false,
-        };
+        let claim = Claim { list: "vm.example:6379".into(), ..claim(30) };
         agreement.set_claim(Some(claim.clone()));
-        let others = other.map(|(list, ttl)| OtherClaim {
-            uid: "x".into(),
-            name: "shop/theirs".into(),
-            list: list.into(),
-            ttl: Duration::from_secs(ttl),
-            left: Duration::from_secs(9),
-        });
-        let state = RecordState { kept, others: others.into_iter().collect(), ..RecordState::default() };
+        let others = theirs.into_iter().map(|(list, ttl)| other(list, ttl)).collect();
+        let state = RecordState { kept, others, ..RecordState::default() };
         agreement.read(&vm, &RunId::new("r"), &claim, &state, now);
         quorum_agrees(&agreement, &plan(), now)
     }

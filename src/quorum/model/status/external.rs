@@ -56,18 +56,16 @@ pub fn merged(recorded: Option<&MemoryStatus>, now: MemoryStatus) -> MemoryStatu
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::api::test_util::parsed;
     use crate::redlock::ClockSample;
     use crate::time::{Boottime, UnixMicros};
 
     fn member(name: &str, run_id: &str, admitted: bool) -> MemberStatus {
-        let at = crate::api::MilliTime::from_millis(1_767_225_600_000);
-        MemberStatus {
-            name: name.into(),
-            run_id: Some(run_id.into()),
-            admitted_at: at.filter(|_| admitted),
-            ..MemberStatus::default()
-        }
+        let at = admitted.then_some("2026-01-01T00:00:00.000Z");
+        parsed(json!({"name": name, "runID": run_id, "admittedAt": at}))
     }
 
     #[test]

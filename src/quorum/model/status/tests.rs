@@ -59,12 +59,8 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
     let overview = Overview {
         rollout: Some(Progress { paused: false, message: "main-1 is next".into() }),
         blocked_clients: vec!["Secret shop/x exists and does not belong to this RedisQuorum".into()],
-        rotation: None,
-        loss: None,
-        tls: None,
         obstacle: Some(Problem::InTheWay { objects: "Service main-0 exists".into() }),
-        change: None,
-        agreement: None,
+        ..Overview::default()
     };
     let all = summary(members(&["Admitted", "Admitted", "Admitted"]), &overview);
     assert_eq!(all[0], "Ready=False/InvalidSpec");

@@ -1,6 +1,7 @@
 use super::authority::{AUTHORITY_LIFE, Authority, CERTIFICATE_LIFE, OVERLAP, Pair, advance};
 use super::*;
 use crate::api::conditions::CommonReason;
+use crate::quorum::model::build::certificate_data as data;
 
 const NOW: i64 = 1_800_000_000;
 const DAY: i64 = 86_400;
@@ -11,12 +12,6 @@ fn names() -> Vec<String> {
 
 fn authority() -> Pair {
     issue::authority("q", NOW).unwrap()
-}
-
-fn data(of: &Pair, authorities: &str) -> Data {
-    let entry = |key: &str, text: &str| (key.to_owned(), ByteString(text.as_bytes().to_vec()));
-    [entry(CERTIFICATE_KEY, &of.certificate), entry(PRIVATE_KEY_KEY, &of.key), entry(AUTHORITIES_KEY, authorities)]
-        .into()
 }
 
 #[test]

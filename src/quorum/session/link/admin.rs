@@ -39,8 +39,8 @@ impl MemberLink {
     pub async fn raise_counter(&self, run_id: &RunId, to: FencingToken) -> bool {
         let raised = async { self.admin_session(run_id).await?.restore_counter(to).await }.await;
         match &raised {
-            Ok(()) => tracing::info!(member = %self.name(), counter = %to, "raised the token counter"),
-            Err(error) => tracing::debug!(member = %self.name(), %error, "token counter not raised yet"),
+            Ok(()) => tracing::info!(member = %self.name, counter = %to, "raised the token counter"),
+            Err(error) => tracing::debug!(member = %self.name, %error, "token counter not raised yet"),
         }
         raised.is_ok()
     }
@@ -72,7 +72,8 @@ impl AdminSession<'_> {
     /// probe.
     pub async fn observe_all(&mut self) -> Result<Observation, ActError> {
         let users = self.admin.users().await?;
-        self.link.state.lock().note_users(self.admin.run_id(), users);
+        let found = (self.admin.run_id().clone(), users.highest_epoch(), users.open);
+        self.link.state.lock().users = Some(found);
         self.observe().await
     }
 
@@ -140,24 +141,20 @@ impl AdminSession<'_> {
 
     /// Makes sure that on the process no vote counts under an earlier membership epoch than this.
     ///
-    /// The process still votes. Its `users` are closed. On an external master, its record refuses the earlier epochs instead.
+    /// The process still votes. Its `users` are closed. On an external master, the epoch is written into the quorum's record instead, so that
+    /// the master refuses votes under earlier epochs.
     pub async fn end_epochs_before(
         &mut self,
         record_epoch: i64,
         epoch: i64,
         users: &[UserRule],
     ) -> Result<(), ActError> {
-        match self.link.plan.is_external() {
-            true => self.close_by_record(record_epoch).await,
-            false => self.close_some(epoch, users).await,
+        if !self.link.plan.is_external() {
+            return self.close_some(epoch, users).await;
         }
-    }
-
-    /// Writes this epoch into the quorum's record, so that the master refuses votes under earlier epochs.
-    async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
         read_record(self.link, &mut self.admin).await;
         let recorded = self.link.shared.agreement.lock().epoch_at(&self.link.name, self.admin.run_id());
-        confirmed(recorded.is_some_and(|recorded| recorded >= epoch), "its record does not have this yet")
+        confirmed(recorded.is_some_and(|recorded| recorded >= record_epoch), "its record does not have this yet")
     }
 
     /// Restores the counter and opens the users, in this order, on this connection.

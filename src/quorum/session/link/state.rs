@@ -2,7 +2,7 @@
 
 use super::busy::Service;
 use crate::fence::{ObservedProcess, ProcessWatch};
-use crate::redis_member::{Fingerprint, Observation, Users};
+use crate::redis_member::{Fingerprint, Observation};
 use crate::redlock::{MemberError, RunId};
 use crate::time::Monotonic;
 
@@ -81,10 +81,5 @@ impl LinkState {
     pub(super) fn asked_about(&self, users: &[String], run_id: &RunId) -> Vec<String> {
         let others = self.users.iter().filter(|(of, ..)| of == run_id).flat_map(|(.., others)| others);
         users.iter().chain(others.filter(|other| !users.contains(other))).cloned().collect()
-    }
-
-    /// Takes all users of a process.
-    pub(super) fn note_users(&mut self, run_id: &RunId, users: Users) {
-        self.users = Some((run_id.clone(), users.highest_epoch(), users.open));
     }
 }

@@ -23,6 +23,7 @@ use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
+use crate::tests::{found, token};
 use crate::time::{Clock, SystemClock};
 use port::free_port;
 
@@ -127,8 +128,13 @@ async fn answering() -> (Member, Arc<MemberLink>, (Plan, Vec<String>, Auth)) {
 fn started(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> Arc<MemberLink> {
     let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
     let link = MemberLink::start(shared(Arc::new(ClockGuard::new(1, rule))), plan.members[0].clone());
-    link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, users);
+    place(&link, "pod-1", member, (plan, users, auth));
     link
+}
+
+/// Makes the pod of this member the target of a link.
+fn place(link: &MemberLink, pod: &str, member: &Member, (plan, users, auth): (&Plan, &[String], &Auth)) {
+    link.place_at(Some((pod.to_owned(), member.address())), None, Some(auth), plan.lists.epoch, users);
 }
 
 fn shared(clocks: Arc<ClockGuard>) -> Shared {
@@ -138,20 +144,14 @@ fn shared(clocks: Arc<ClockGuard>) -> Shared {
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkState) -> bool) -> LinkState {
-    let reached = async {
-        loop {
-            let state = link.state();
-            if what(&state) {
-                return state;
-            }
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, reached).await.expect("the link reaches this state")
+    found(PATIENCE, || Some(link.state()).filter(&what)).await.expect("the link reaches this state")
 }
 
-fn token(number: i64) -> FencingToken {
-    FencingToken::new(number).unwrap()
+/// Opens these users of the process, in this term.
+async fn open(link: &MemberLink, run_id: &RunId, term: i64, rules: &[UserRule]) {
+    let mut admin = link.admin_session(run_id).await.unwrap();
+    admin.raise_epoch(term).await.unwrap();
+    admin.open(term, rules, token(1)).await.unwrap();
 }
 
 #[tokio::test]
@@ -185,10 +185,7 @@ async fn a_restart_is_another_process_and_closed() {
     let (mut member, link, (plan, _, auth)) = answering().await;
     let before = link.state().processes.last().unwrap().clone();
     let rules = plan.user_rules(&auth, "main-0");
-    let mut admin = link.admin_session(&before.run_id).await.unwrap();
-    admin.raise_epoch(7).await.unwrap();
-    admin.open(7, &rules, token(1)).await.unwrap();
-    drop(admin);
+    open(&link, &before.run_id, 7, &rules).await;
 
     member.kill().await;
     until(&link, |state| !state.processes.answers()).await;
@@ -234,7 +231,7 @@ async fn the_answer_of_a_former_process_is_not_that_of_the_next_pod() {
     let former = link.state();
     assert!(former.processes.answers());
     // Its pod was deleted by force, and another pod has its name.
-    link.place_at(Some(("pod-2".into(), new.address())), None, Some(&auth), plan.lists.epoch, &users);
+    place(&link, "pod-2", &new, (&plan, &users, &auth));
     let state = until(&link, |state| state.pod_uid.as_deref() == Some("pod-2") && state.processes.answers()).await;
     assert_ne!(state.processes.last().unwrap().run_id, former.processes.last().unwrap().run_id);
 }
@@ -256,7 +253,7 @@ async fn a_former_session_observes_nothing_for_the_next_pod() {
 async fn secrets_of_another_member_open_no_connection() {
     let (member, link, (plan, users, _)) = answering().await;
     // A reused pod IP: the target of another member leads to the same process.
-    link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.lists.epoch, &users);
+    place(&link, "pod-2", &member, (&plan, &users, &Auth::random()));
     let lost = until(&link, |state| !state.processes.answers()).await;
     assert_eq!(lost.pod_uid.as_deref(), Some("pod-2"));
     sleep(Duration::from_millis(700)).await;
@@ -305,17 +302,13 @@ async fn a_process_with_an_older_file_gets_the_new_passwords() {
     admin.raise_epoch(7).await.unwrap();
     admin.set_passwords(7, &operator, &rules, true).await.unwrap();
     drop(admin);
-    let target =
-        |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
+    let target = |auth| place(&link, "pod-1", &member, (&plan, &users, auth));
     target(&before);
     until(&link, |state| !state.processes.answers()).await;
     target(&after);
     until(&link, |state| state.processes.answers()).await;
 
     // Users that are opened later have the new passwords as well.
-    let mut admin = link.admin_session(&run_id).await.unwrap();
-    admin.raise_epoch(8).await.unwrap();
-    admin.open(8, &plan.user_rules(&after, "main-0"), token(1)).await.unwrap();
-    drop(admin);
+    open(&link, &run_id, 8, &plan.user_rules(&after, "main-0")).await;
     assert!(vote(&link, &run_id, "shop/a").await.is_some());
 }

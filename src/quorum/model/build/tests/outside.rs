@@ -24,10 +24,8 @@ fn only_peers_of_the_source_ranges_are_let_in() {
         let from = ingress[0]["from"].as_array().unwrap();
         assert_eq!((ingress.as_array().unwrap().len(), from.len()), (1, 4), "operator, clients and two networks");
         assert!(from[..2].iter().all(|peer| peer.get("namespaceSelector").is_some()));
-        assert_eq!(
-            from[2..],
-            [json!({"ipBlock": {"cidr": "192.0.2.0/24"}}), json!({"ipBlock": {"cidr": "2001:db8::/32"}})]
-        );
+        let networks = ["192.0.2.0/24", "2001:db8::/32"].map(|cidr| json!({"ipBlock": {"cidr": cidr}}));
+        assert_eq!(from[2..], networks);
         assert_eq!(ingress[0]["ports"], json!([{"port": 6379, "protocol": "TCP"}]));
     }
 }
@@ -38,10 +36,8 @@ fn without_source_ranges_everybody_may_come() {
         let (services, ingress) = exposed(json!({"type": type_}));
         assert_eq!(ingress, json!([{"ports": [{"port": 6379, "protocol": "TCP"}]}]));
         for service in services {
-            assert_eq!(
-                (&service["externalTrafficPolicy"], &service["loadBalancerSourceRanges"]),
-                (&Value::Null, &Value::Null)
-            );
+            assert_eq!(service["externalTrafficPolicy"], Value::Null);
+            assert_eq!(service["loadBalancerSourceRanges"], Value::Null);
         }
     }
 }
@@ -52,9 +48,8 @@ fn a_clients_secret_has_the_rules_that_are_in_force() {
     let spec = json!({"maxTTL": "60s", "nodeTimeout": "100ms", "clockDrift": {"ppm": 5000, "floor": "3ms"},
         "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]});
     let rules = |status: Value| {
-        let mut quorum = quorum(spec.clone());
-        quorum.status = Some(serde_json::from_value(status).unwrap());
-        let secret = build(&validate(&quorum).unwrap(), &auth()).clients[0].clone();
+        let plan = validate(&quorum_with(spec.clone(), status)).unwrap();
+        let secret = build(&plan, &auth()).clients[0].clone();
         ["maxTTL", "clockDrift", "nodeTimeout", "quorum", "fenced"].map(|name| text(&secret, name))
     };
     assert_eq!(rules(json!({})), ["1m", "5000ppm 3ms", "100ms", "2", "true"]);
@@ -99,9 +94,8 @@ fn a_client_that_only_looks_goes_on_while_the_members_change() {
     }
     passwords.dedup();
     assert_eq!(passwords.len(), 1, "the users of no epoch keep their passwords: {passwords:?}");
-    let mut published = quorum(json!({"clients": [client, {"name": "b", "namespace": "shop", "keyPrefix": "shop/"}]}));
-    published.status =
-        Some(serde_json::from_value(json!({"membershipEpoch": 7, "voters": ["blue-0", "blue-1", "blue-2"]})).unwrap());
+    let spec = json!({"clients": [client, {"name": "b", "namespace": "shop", "keyPrefix": "shop/"}]});
+    let published = quorum_with(spec, json!({"membershipEpoch": 7, "voters": ["blue-0", "blue-1", "blue-2"]}));
     let asked = crate::quorum::model::users::voting_users(&published, "blue-0");
     assert_eq!(asked, ["locker-e7", "b-e7", "look-read", "locker-e8", "probe"]);
 }
@@ -142,15 +136,9 @@ fn only_the_operator_and_the_clients_namespaces_reach_redis() {
 
 #[test]
 fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
-    let policy = super::super::build(
-        &plan(json!({})),
-        &auth(),
-        operator_pods("control", &BTreeMap::new()),
-        &Transport::default(),
-    )
-    .network_policy
-    .unwrap();
-    let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
+    let operators = operator_pods("control", &BTreeMap::new());
+    let objects = super::super::build(&plan(json!({})), &auth(), operators, &Transport::default());
+    let peer = &serde_json::to_value(objects.network_policy).unwrap()["spec"]["ingress"][0]["from"];
     assert_eq!(*peer, json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "control"}}}]));
 }
 
@@ -164,9 +152,8 @@ fn masters_that_others_run_vote_and_get_no_objects() {
     assert!(objects.disruption_budget.is_some());
     let alone = plan(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
     assert_eq!((mixed.tls.is_some(), alone.tls.is_some()), (true, false), "no own member needs a certificate");
-    let mut left = quorum(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
-    left.status =
-        Some(serde_json::from_value(json!({"voters": ["a", "b", "c"], "members": [{"name": "blue-0"}]})).unwrap());
+    let spec = json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]});
+    let left = quorum_with(spec, json!({"voters": ["a", "b", "c"], "members": [{"name": "blue-0"}]}));
     assert!(validate(&left).unwrap().tls.is_some(), "blue-0 still has its certificate");
     let objects = build(&alone, &auth());
     assert!(objects.stateful_sets.is_empty() && objects.services.is_empty());

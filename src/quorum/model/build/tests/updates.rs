@@ -8,9 +8,7 @@ const FIVE: [&str; 5] = ["blue-0", "blue-1", "blue-2", "blue-3", "blue-4"];
 
 /// The plan for this number of members in the specification, one client, and this status.
 fn plan_at(members: i32, client: &Value, status: Value) -> Plan {
-    let mut quorum = quorum(json!({"members": members, "clients": [client]}));
-    quorum.status = Some(serde_json::from_value(status).unwrap());
-    validate(&quorum).unwrap()
+    validate(&quorum_with(json!({"members": members, "clients": [client]}), status)).unwrap()
 }
 
 /// Before the change, while the new members learn, while both lists are in force, and afterwards.

@@ -1,6 +1,7 @@
 //! The membership epoch never falls.
 
 use super::*;
+use crate::api::test_util::parsed;
 use crate::quorum::model::lists::lost_epoch;
 
 /// A user can change every field with `kubectl patch rq main --subresource=status`.
@@ -40,13 +41,12 @@ fn the_epoch_is_never_lower_than_one_that_a_member_has_had() {
 #[test]
 fn a_raised_epoch_withdraws_the_admissions_of_own_members() {
     let member = |name: &str, state: &str, external: bool| {
-        let external = external.then_some(serde_json::json!({"address": "redis.example:6379"}));
-        serde_json::json!({"name": name, "state": state, "runID": name, "external": external, "epoch": 1, "reason":
-            (state == "Fenced").then_some("ClockJump")})
+        let external = external.then_some(json!({"address": "redis.example:6379"}));
+        let reason = (state == "Fenced").then_some("ClockJump");
+        json!({"name": name, "state": state, "runID": name, "external": external, "epoch": 1, "reason": reason})
     };
-    let mut status: RedisQuorumStatus = serde_json::from_value(serde_json::json!({"membershipEpoch": 1, "members":
-        [member("a", "Admitted", false), member("b", "Fenced", false), member("c", "Admitted", true)]}))
-    .unwrap();
+    let members = [member("a", "Admitted", false), member("b", "Fenced", false), member("c", "Admitted", true)];
+    let mut status: RedisQuorumStatus = parsed(json!({"membershipEpoch": 1, "members": members}));
     let before = status.clone();
     let lists = Lists::of_status(Some(&status), vec!["a".into()]);
     lists.continue_with(3, &mut status);

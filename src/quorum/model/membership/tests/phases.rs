@@ -2,12 +2,8 @@ use super::*;
 
 #[test]
 fn the_wait_begins_when_the_last_old_member_is_closed() {
-    let mut world = World::settled(3);
-    world.quorum.spec.members = 1;
-    assert_eq!(world.run(), WHOLE);
-    let mut world = World::settled(3);
-    world.quorum.spec.members = 1;
-    world.act_times(3);
+    assert_eq!(World::changing(3, 1, 0).run(), WHOLE);
+    let mut world = World::changing(3, 1, 3);
     let until = at(world.now) + DELAY;
     assert_eq!(world.step(), ChangeStep::WaitUntil(until));
     world.now += 9;
@@ -22,10 +18,7 @@ fn the_wait_begins_when_the_last_old_member_is_closed() {
 
 #[test]
 fn the_end_needs_old_counters_and_a_new_majority() {
-    let mut world = World::settled(3);
-    world.quorum.spec.members = 5;
-    world.admit_all();
-    world.act_times(4);
+    let mut world = World::changing(3, 5, 4);
     assert_eq!(world.step(), ChangeStep::Finish);
     world.up[..2].fill(false);
     let votes = |members: &[String]| ChangeStep::Wait(Until::MembersVote { members: listed(members) });
@@ -39,10 +32,7 @@ fn the_end_needs_old_counters_and_a_new_majority() {
 
 #[test]
 fn an_old_member_that_cannot_be_closed_stops_the_change() {
-    let mut world = World::settled(3);
-    world.quorum.spec.members = 5;
-    world.admit_all();
-    world.act_times(2);
+    let mut world = World::changing(3, 5, 2);
     world.fence(&name(2), true);
     // A member that only joins is in no majority of the old list.
     world.fence(&name(4), true);

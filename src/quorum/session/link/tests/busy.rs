@@ -12,12 +12,8 @@ use crate::redlock::MemberError;
 const ENDLESS: &str = "while true do end";
 
 async fn until_true(what: &str, link: &MemberLink, mut is_true: impl FnMut(&MemberLink) -> bool) {
-    let reached = async {
-        while !is_true(link) {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(3 * PATIENCE, reached).await.unwrap_or_else(|_| panic!("{what}: {:?}", link.state()));
+    let reached = found(3 * PATIENCE, || is_true(link).then_some(())).await;
+    reached.unwrap_or_else(|| panic!("{what}: {:?}", link.state()));
 }
 
 async fn votes_again(link: &MemberLink) {
@@ -95,7 +91,7 @@ fn external(link: &MemberLink, member: &Member, user: &str, password: Secret) ->
 }
 
 fn trouble(far: &MemberLink) -> Option<String> {
-    far.shared.agreement.lock().trouble(far.name()).map(str::to_owned)
+    far.shared.agreement.lock().trouble(&far.name).map(str::to_owned)
 }
 
 #[tokio::test]

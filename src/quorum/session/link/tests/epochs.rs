@@ -36,7 +36,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
 
     let joint = json!({"membershipEpoch": 2, "voters": all, "formerVoters": ["main-0"], "members": member_of(1)});
     let (joint, users) = plan_with(joint);
-    link.place_at(Some(("pod-1".into(), member.address())), None, Some(&auth), joint.lists.epoch, &users);
+    place(&link, "pod-1", &member, (&joint, &users, &auth));
     assert!(link.voter(1).is_none(), "the link has no voter for the previous epoch");
     assert_eq!(vote_by(lagging.clone(), &run_id, "b").await, Some(token(1_002)), "until the users are closed");
     let former = joint.former_rules(1);

@@ -11,9 +11,7 @@ async fn a_refused_password_differs_from_a_silent_process() {
     let link = linked(&member, &plan, &users, &lost).await;
     assert!(!link.state().is_refused_by(Some("pod-1")));
 
-    let target = |auth: &Auth, pod: &str| {
-        link.place_at(Some((pod.into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
-    };
+    let target = |auth: &Auth, pod: &str| place(&link, pod, &member, (&plan, &users, auth));
     target(&replacement, "pod-1");
     let state = until(&link, |state| state.is_refused_by(Some("pod-1"))).await;
     assert!(!state.processes.answers() && !state.is_refused_by(Some("pod-2")) && !state.is_refused_by(None));

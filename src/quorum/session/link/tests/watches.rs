@@ -31,18 +31,9 @@ impl Quorum {
                 vec![("LD_PRELOAD", library().to_owned()), ("CLOCK_OFFSET_FILE", directory.join("offset"))]
             });
             let link = MemberLink::start(shared(of.clocks.clone()), plan.members[index].clone());
-            link.place_at(
-                Some((format!("pod-{index}"), member.address())),
-                None,
-                Some(&auth),
-                plan.lists.epoch,
-                &users,
-            );
+            place(&link, "pod-1", &member, (&plan, &users, &auth));
             let run_id = until(&link, |state| state.processes.answers()).await.processes.last().unwrap().run_id.clone();
-            let mut admin = link.admin_session(&run_id).await.unwrap();
-            admin.raise_epoch(EPOCH).await.unwrap();
-            admin.open(EPOCH, &plan.user_rules(&auth, link.name().as_str()), token(1)).await.unwrap();
-            drop(admin);
+            open(&link, &run_id, EPOCH, &plan.user_rules(&auth, link.name.as_str())).await;
             until_votes(&link).await;
             of.members.push(member);
             of.links.push(link);
@@ -84,15 +75,8 @@ impl Quorum {
 
     /// Waits for the discovery of a step, and returns it in milliseconds.
     async fn until_stepped(&self, index: usize) -> i64 {
-        let found = async {
-            loop {
-                if let Some(step) = self.clocks.step_of(&self.admitted[index]) {
-                    return step.micros() / 1_000;
-                }
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, found).await.expect("the step is found")
+        let step = found(PATIENCE, || self.clocks.step_of(&self.admitted[index])).await;
+        step.expect("the step is found").micros() / 1_000
     }
 
     /// Waits for two more probes of every member.
@@ -209,10 +193,7 @@ pub(super) async fn connect(member: &Member, auth: &Auth) -> redis::RedisResult<
 pub(super) async fn led() -> (Member, Arc<MemberLink>, Auth) {
     let (member, link, (plan, _, auth)) = answering().await;
     let run_id = link.state().processes.last().unwrap().run_id.clone();
-    let mut admin = link.admin_session(&run_id).await.unwrap();
-    admin.raise_epoch(EPOCH).await.unwrap();
-    admin.open(EPOCH, &plan.user_rules(&auth, "main-0"), token(1)).await.unwrap();
-    drop(admin);
+    open(&link, &run_id, EPOCH, &plan.user_rules(&auth, "main-0")).await;
     (member, link, auth)
 }
 
