@@ -1,5 +1,5 @@
 use crate::quorum::{LEADER, Quorum};
-use crate::server::{PREFIX, Server, client, locker, probe, run};
+use crate::server::{PREFIX, Server, are_refused, client, connect, endpoint, locker, probe, run, wait_until};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER};
 use redlock_operator::redis_member::{AdminConnection, Endpoint, Link, RedisMember, Secret};
@@ -12,6 +12,13 @@ async fn code(connection: &mut MultiplexedConnection, command: &str) -> String {
     match run(connection, command).await {
         Ok(_) => "OK".to_owned(),
         Err(error) => error.code().unwrap_or("?").to_owned(),
+    }
+}
+
+/// Sends commands that the user has the right to run, with "; " between them.
+async fn are_allowed(connection: &mut MultiplexedConnection, commands: &str) {
+    for command in commands.split("; ") {
+        assert_eq!(code(connection, command).await, "OK", "{command}");
     }
 }
 
@@ -39,11 +46,8 @@ async fn a_lock_client_reaches_no_key_or_channel_outside_its_prefix() {
         let commands = "SET KEY v; SET KEY v NX PX 1000; GET KEY; DEL KEY; EXISTS KEY; PTTL KEY; PEXPIRE KEY 1; \
             EXPIRE KEY 1; HEXISTS KEY f; HINCRBY KEY f 1; WATCH KEY; EVAL return(1) 1 KEY; \
             EVALSHA 0000000000000000000000000000000000000000 1 KEY; SUBSCRIBE KEY; PUBLISH KEY v";
-        for command in commands.split("; ") {
-            // A script can neither declare a foreign key nor use an undeclared one.
-            let command = command.replace("KEY", key);
-            assert_eq!(code(&mut connection, &command).await, "NOPERM", "{command}");
-        }
+        // A script can neither declare a foreign key nor use an undeclared one.
+        are_refused(&mut connection, &commands.replace("KEY", key)).await;
         for call in ["get", "del"] {
             let mut eval = redis::cmd("EVAL");
             eval.arg(format!("return redis.call('{call}', ARGV[1])")).arg(1).arg(&own).arg(key);
@@ -53,15 +57,9 @@ async fn a_lock_client_reaches_no_key_or_channel_outside_its_prefix() {
         }
     }
     // The client can use Redisson's commands on its own keys.
-    for command in [
-        "HINCRBY shop/hash f 1",
-        "HEXISTS shop/hash f",
-        "EXPIRE shop/hash 1",
-        "PUBLISH redisson_lock__channel:{shop/hash} 0",
-        "SET redisson_unlock_latch:{shop/hash}:1 1 PX 1000",
-    ] {
-        assert_eq!(code(&mut connection, command).await, "OK", "{command}");
-    }
+    let commands = "HINCRBY shop/hash f 1; HEXISTS shop/hash f; EXPIRE shop/hash 1; \
+        PUBLISH redisson_lock__channel:{shop/hash} 0; SET redisson_unlock_latch:{shop/hash}:1 1 PX 1000";
+    are_allowed(&mut connection, commands).await;
 }
 
 #[tokio::test]
@@ -92,35 +90,30 @@ async fn a_lock_client_runs_nothing_but_what_lock_clients_need() {
 async fn users_reach_only_what_they_need() {
     let quorum = Quorum::of(1).await;
     let server = &quorum.servers[0];
-    let (own, foreign) = (format!("{PREFIX}job"), "other/job");
     let mut connection = server.connect_as(client().name()).await;
-    for command in ["SET", "GET", "PTTL", "EXISTS"] {
-        let value = if command == "SET" { " v" } else { "" };
-        assert_eq!(code(&mut connection, &format!("{command} {own}{value}")).await, "OK", "{command}");
-        assert_eq!(code(&mut connection, &format!("{command} {foreign}{value}")).await, "NOPERM", "{command}");
-        assert_eq!(code(&mut connection, &format!("{command} #token{value}")).await, "NOPERM", "{command}");
+    are_allowed(&mut connection, "SET shop/job v; GET shop/job; PTTL shop/job; EXISTS shop/job").await;
+    for key in ["other/job", "#token"] {
+        are_refused(&mut connection, &"SET KEY v; GET KEY; PTTL KEY; EXISTS KEY".replace("KEY", key)).await;
     }
     // Only INCR is allowed on the counter.
-    assert_eq!(code(&mut connection, "INCR #token").await, "OK");
-    for command in ["INCRBY #token 5", "DECR #token", "DEL #token", "PEXPIRE #token 1", "INCR #operator-epoch"] {
-        assert_eq!(code(&mut connection, command).await, "NOPERM", "{command}");
-    }
-    assert_eq!(code(&mut connection, &format!("INCR {own}")).await, "NOPERM");
-    assert_eq!(code(&mut connection, "INFO server").await, "NOPERM");
-    assert_eq!(code(&mut connection, &format!("DEL {own}")).await, "OK");
+    are_allowed(&mut connection, "INCR #token").await;
+    let commands = "INCRBY #token 5; DECR #token; DEL #token; PEXPIRE #token 1; INCR #operator-epoch; INCR shop/job; \
+        INFO server";
+    are_refused(&mut connection, commands).await;
+    are_allowed(&mut connection, "DEL shop/job").await;
     let mut connection = server.connect_as(OPERATOR_USER).await;
-    assert_eq!(code(&mut connection, &format!("SET {own} v")).await, "NOPERM", "the operator's user cannot lock");
-    assert_eq!(code(&mut connection, &format!("GET {own}")).await, "NOPERM");
-    assert_eq!(code(&mut connection, &format!("PTTL {own}")).await, "NOPERM");
+    // The operator's user cannot lock.
+    are_refused(&mut connection, "SET shop/job v; GET shop/job; PTTL shop/job").await;
     let mut connection = server.connect_as(PROBE_USER).await;
-    assert_eq!(code(&mut connection, "PING").await, "OK");
-    assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM", "every member starts closed");
+    are_allowed(&mut connection, "PING").await;
+    // Every member starts closed.
+    are_refused(&mut connection, "ECHO votes").await;
     let mut admin = server.admin().await;
     assert_eq!(admin.open(LEADER, &[probe()]).await, Ok(()));
-    assert_eq!(code(&mut connection, "ECHO votes").await, "OK");
-    assert_eq!(code(&mut connection, "GET k").await, "NOPERM");
+    are_allowed(&mut connection, "ECHO votes").await;
+    are_refused(&mut connection, "GET k").await;
     assert_eq!(admin.close(LEADER, &[probe()]).await, Ok(()));
-    assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM");
+    are_refused(&mut connection, "ECHO votes").await;
     let url = format!("redis://{}/", server.address());
     let mut nobody = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
     assert_eq!(code(&mut nobody, "PING").await, "NOAUTH", "the default user is disabled");
@@ -137,11 +130,8 @@ async fn a_script_that_never_ends_is_ended() {
         eval.arg("while true do end").arg(0);
         eval.query_async::<redis::Value>(&mut foreign).await
     });
-    crate::server::wait_until("the member is busy", async || {
-        admin.observe(&[]).await.map(drop) == Err(MemberError::Busy)
-    })
-    .await;
-    let endpoint = crate::server::endpoint(&quorum.servers[0].address(), OPERATOR_USER);
+    wait_until("the member is busy", async || admin.observe(&[]).await.map(drop) == Err(MemberError::Busy)).await;
+    let endpoint = endpoint(&quorum.servers[0].address(), OPERATOR_USER);
     let clock = Arc::new(SystemClock);
     let killed = AdminConnection::kill_busy_script(&endpoint, clock, Duration::from_secs(5)).await;
     assert_eq!(killed, Ok(()));
@@ -158,13 +148,12 @@ async fn a_wrong_password_never_connects_and_is_shown_nowhere() {
         password: Secret::new("wrong horse"),
         tls: None,
     };
-    let clock = Arc::new(SystemClock);
-    let member = RedisMember::new("m0".into(), endpoint.clone(), clock.clone());
+    let member = RedisMember::new("m0".into(), endpoint.clone(), Arc::new(SystemClock));
     let mut link = member.link();
     let refused = Link::Down(MemberError::Refused);
     link.wait_for(|link| *link == refused).await.unwrap();
     assert!(matches!(member.send(Vec::new()).await, Err(MemberError::Refused)));
-    let admin = AdminConnection::connect(&endpoint, clock, Duration::from_secs(5)).await;
+    let admin = connect(&endpoint).await;
     let text = format!("{admin:?} {member:?} {endpoint:?} {:?}", locker());
     assert!(!text.contains("horse") && text.contains("Refused"), "{text}");
     // It connects with the correct password, and is fenced because the process was not opened.

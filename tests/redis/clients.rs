@@ -7,6 +7,7 @@ use crate::quorum::{LEADER, Quorum, fresh_value};
 use crate::server::{PREFIX, Server, as_text, client, locker, password};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redlock::{Acquire, KeyState};
+use std::time::Duration;
 
 /// Commands and their expected replies.
 ///
@@ -260,9 +261,14 @@ async fn clients_of_other_languages_and_the_operator_exclude_another() {
             speaker.go(dialect.take).await;
         }
         let outcome = quorum.acquire(&key, &fresh_value()).await;
-        let Acquire::HeldByOther { occupants, .. } = outcome else { panic!("{}: {outcome:?}", dialect.name) };
+        let Acquire::HeldByOther { longest: Some(longest), occupants, .. } = outcome else {
+            panic!("{}: {outcome:?}", dialect.name)
+        };
+        assert!(longest > Duration::from_secs(5) && longest <= Duration::from_secs(9), "{}: {longest:?}", dialect.name);
         let KeyState::String { value, .. } = &occupants[0].holder else { panic!("{}: {occupants:?}", dialect.name) };
-        assert!(value.expose().contains(dialect.name), "{}: the value of the key", dialect.name);
+        let values = ["{value}", "{other}"].map(|value| speakers[0].argument(value));
+        assert!(values.contains(&value.expose().to_owned()), "{}: the value of the key", dialect.name);
+        assert!(!format!("{occupants:?}").contains(value.expose()), "{}: a value is secret", dialect.name);
         for speaker in &mut speakers {
             speaker.go(dialect.extend).await;
             let left: i64 = speaker.send("PTTL {key}").await.parse().unwrap();

@@ -5,7 +5,7 @@
 use crate::external::{LIST, Master, claim};
 use crate::quorum::{connected, fresh_value};
 use crate::server::wait_until;
-use redlock_operator::redis_member::{Claim, Guard, RECORD_KEY, RedisMember};
+use redlock_operator::redis_member::{Claim, Guard, RECORD_KEY, RedisMember, read_record};
 use redlock_operator::redlock::{Command, LockMember, LockValue, MemberError, Reply};
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
@@ -77,12 +77,14 @@ async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_voted_by_nobody() {
+async fn a_record_that_cannot_be_read_lets_nobody_in_or_vote() {
     let master = Master::start().await;
     let voter = voter(&master, "ours", 2).await;
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
-    let refused = Reply::Failed(MemberError::Other("RECORD".to_owned()));
-    assert_eq!(ask(&voter, vec![acquire("a", &fresh_value())]).await, [refused]);
+    let refused = MemberError::Other("RECORD".to_owned());
+    let read = read_record(&mut master.watch().await, &claim("ours", LIST, 30), true).await;
+    assert_eq!(read, Err(refused.clone()));
+    assert_eq!(ask(&voter, vec![acquire("a", &fresh_value())]).await, [Reply::Failed(refused)]);
 }
 
 #[tokio::test]

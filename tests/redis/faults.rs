@@ -1,5 +1,5 @@
 use crate::quorum::{Quorum, TTL, connected, extension, fresh_value, settings};
-use crate::server::wait_until;
+use crate::server::{endpoint, locker, wait_until};
 use crate::{net, quorum};
 use redlock_operator::redis_member::Link;
 use redlock_operator::redlock::{
@@ -133,8 +133,7 @@ async fn a_member_that_answers_late_is_released_in_order() {
         addresses.push(net::slow(server.address(), delay).await);
     }
     for (member, proxy) in quorum.members.iter().zip(&addresses) {
-        let user = redlock_operator::redis_member::acl::UserRule::locker_name(crate::server::USERS);
-        member.set_endpoint(crate::server::endpoint(&proxy.address, &user));
+        member.set_endpoint(endpoint(&proxy.address, locker().name()));
         let mut link = member.link();
         let down = link.wait_for(|link| !matches!(link, Link::Open(_)));
         let _ = tokio::time::timeout(Duration::from_secs(10), down)

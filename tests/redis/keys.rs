@@ -1,5 +1,5 @@
 use crate::quorum::{Quorum, TTL, extension, fresh_value};
-use crate::server::{PREFIX, client};
+use crate::server::PREFIX;
 use redlock_operator::redlock::{Acquire, Extend, KeyState, LockKey, Missing, Occupant, Seal, ValueSigner};
 use std::time::Duration;
 
@@ -10,44 +10,6 @@ async fn longest(quorum: &Quorum) -> Duration {
         longest = server.keys().await.into_iter().filter_map(|(_, left)| left).fold(longest, Duration::max);
     }
     longest
-}
-
-#[tokio::test]
-async fn a_foreign_redlock_client_contends_for_the_same_key() {
-    let quorum = Quorum::of(3).await;
-    let key = format!("{PREFIX}job");
-    let mut clients = Vec::new();
-    for server in &quorum.servers {
-        clients.push(server.connect_as(client().name()).await);
-    }
-    let set = |value: &'static str| {
-        let mut set = redis::cmd("SET");
-        set.arg(&key).arg(value).arg("NX").arg("PX").arg(15_000);
-        set
-    };
-    for client in &mut clients {
-        assert_eq!(set("theirs").query_async::<Option<String>>(client).await.unwrap().as_deref(), Some("OK"));
-    }
-    let outcome = quorum.acquire(&key, &fresh_value()).await;
-    let Acquire::HeldByOther { longest: Some(longest), occupants, .. } = outcome else { panic!("{outcome:?}") };
-    assert!(longest <= Duration::from_secs(15) && longest > Duration::from_secs(5), "{longest:?}");
-    assert!(!format!("{occupants:?}").contains("theirs"));
-    let KeyState::String { value, .. } = &occupants[0].holder else { panic!("{occupants:?}") };
-    assert_eq!(value.expose(), "theirs");
-    // They release their lock like every Redlock library. Until then the operator must wait.
-    let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-    for client in &mut clients {
-        let mut release = redis::cmd("EVAL");
-        release.arg(script).arg(1).arg(&key).arg("theirs");
-        assert_eq!(release.query_async::<i64>(client).await.unwrap(), 1);
-    }
-    let ours = fresh_value();
-    quorum.granted_everywhere(&key, &ours).await;
-    for client in &mut clients {
-        assert_eq!(set("theirs").query_async::<Option<String>>(client).await.unwrap(), None);
-    }
-    assert_eq!(quorum.release(&key, &ours).await, 3);
-    quorum.is_empty().await;
 }
 
 #[tokio::test]

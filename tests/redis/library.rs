@@ -7,12 +7,13 @@ use redlock_operator::api::RedisQuorum;
 use redlock_operator::quorum::model::auth::Auth;
 use redlock_operator::quorum::model::build::{Transport, client_secret};
 use redlock_operator::quorum::model::plan::validate;
-use redlock_operator::redlock::{LockValue, Nonce, TOKEN_KEY};
+use redlock_operator::redlock::{FencingToken, LockValue, Nonce, TOKEN_KEY};
 use redlock_operator::time::{Clock, SystemClock};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 type Data = BTreeMap<String, Vec<u8>>;
@@ -123,11 +124,8 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
         "the reader's validity must differ only by the drift of the remaining time"
     );
     let by_nonce: Nonce = value.expose()[..20].parse().unwrap();
-    assert_eq!(
-        reader.read(key.as_str(), &Owner::Nonce(nonce)).await.reading,
-        Reading::NotHeld,
-        "a nonce of another hold"
-    );
+    let by_other = reader.read(key.as_str(), &Owner::Nonce(nonce)).await.reading;
+    assert_eq!(by_other, Reading::NotHeld, "a nonce of another hold");
     let found = reader.read(key.as_str(), &Owner::Nonce(by_nonce)).await.reading;
     assert!(matches!(found, Reading::Held { .. }), "{found:?}");
     // One frozen member leaves a majority, and two do not.
@@ -237,23 +235,18 @@ async fn a_client_that_takes_many_numbers_makes_none_repeat() {
     let program = Client::from_secret(&secret(client().name(), &quorum.servers)).unwrap().connect().await.unwrap();
     wait_until("all members vote", async || program.voters() == 3).await;
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let mut hostile = Vec::new();
+    let mut hostile = JoinSet::new();
     // First one counter runs ahead, then all of them at different speeds.
     for server in [&quorum.servers[0], &quorum.servers[0], &quorum.servers[1], &quorum.servers[2]] {
-        hostile.push(tokio::spawn(takes_numbers(server.connect_as(client().name()).await, stopped.clone())));
-        let mut last = 0;
-        let mut denied = 0;
+        hostile.spawn(takes_numbers(server.connect_as(client().name()).await, stopped.clone()));
+        let (mut last, mut denied) = (FencingToken::ZERO, 0);
         for _ in 0..15 {
-            let value = fresh_value();
-            let token = quorum.granted("k", &value).await.token.get();
-            assert!(token > last, "{token} after {last}");
-            last = token;
-            quorum.release("k", &value).await;
+            last = quorum.rises(last).await;
             // A program with only INCR can fail to get a token, but must not get an old one.
             match program.lock(format!("{PREFIX}k")).ttl(TTL).try_acquire().await {
                 Ok(guard) => {
-                    assert!(guard.token().get() > last, "{} after {last}", guard.token());
-                    last = guard.token().get();
+                    assert!(guard.token() > last, "{} after {last}", guard.token());
+                    last = guard.token();
                     let _ = guard.release().await;
                 }
                 Err(NotAcquired::CountersApart | NotAcquired::NoQuorum { .. }) => denied += 1,
@@ -263,9 +256,7 @@ async fn a_client_that_takes_many_numbers_makes_none_repeat() {
         assert!(denied < 15, "every attempt failed although all members run");
     }
     stop.send(true).unwrap();
-    for task in hostile {
-        assert!(task.await.unwrap() > 0);
-    }
+    assert!(hostile.join_all().await.into_iter().all(|taken| taken > 0));
     program.close(TTL).await.unwrap();
     quorum.is_empty().await;
 }
@@ -273,9 +264,7 @@ async fn a_client_that_takes_many_numbers_makes_none_repeat() {
 #[tokio::test]
 async fn a_client_cannot_lower_delete_read_or_overflow_the_counter() {
     let quorum = Quorum::of(1).await;
-    let value = fresh_value();
-    let before = quorum.granted("k", &value).await.token;
-    quorum.release("k", &value).await;
+    let before = quorum.rises(FencingToken::ZERO).await;
     let mut connection = quorum.servers[0].connect_as(client().name()).await;
     let in_script = if quorum.servers[0].is_redis_7_0().await { "can't" } else { "no permissions" };
     let commands = "SET @ 1; SET @ 9007199254740991; SET @ 1 NX; DEL @; GET @; PTTL @; EXPIRE @ 1; PEXPIRE @ 1; \
@@ -288,7 +277,5 @@ async fn a_client_cannot_lower_delete_read_or_overflow_the_counter() {
         let refused = answer.as_ref().err().map(|error| error.to_string().to_lowercase()).unwrap_or_default();
         assert!(refused.contains("noperm") || refused.contains(in_script), "{command}: {answer:?}");
     }
-    let value = fresh_value();
-    assert_eq!(quorum.granted("k", &value).await.token.get(), before.get() + 1, "the counter changed");
-    quorum.release("k", &value).await;
+    assert_eq!(quorum.rises(before).await.get(), before.get() + 1, "the counter changed");
 }

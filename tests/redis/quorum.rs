@@ -4,8 +4,8 @@ use crate::server::{Server, USERS, client, endpoint, locker, wait_until};
 use redlock_operator::redis_member::acl::UserRule;
 use redlock_operator::redis_member::{Link, RedisMember};
 use redlock_operator::redlock::{
-    Acquire, AcquireRequest, Elector, Electorate, ExtendRequest, Grant, LockKey, LockValue, Nonce, Redlock, RunId,
-    Settings, ValueSigner,
+    Acquire, AcquireRequest, Elector, Electorate, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Nonce,
+    Redlock, RunId, Settings, ValueSigner,
 };
 use redlock_operator::time::{Boottime, SystemClock};
 use std::sync::Arc;
@@ -70,11 +70,10 @@ impl Quorum {
 
     /// A quorum whose servers have these lines in their redis.conf.
     pub(crate) async fn configured(size: usize, conf: &str) -> Self {
-        let mut quorum = Self::build(size, conf, |_, server| server.address()).await;
+        let quorum = Self::build(size, conf, |_, server| server.address()).await;
         for member in &quorum.members {
             connected(member).await;
         }
-        quorum.redlock = Redlock::new(Arc::new(SystemClock), settings());
         quorum
     }
 
@@ -111,6 +110,15 @@ impl Quorum {
             Acquire::Granted(grant) => grant,
             other => panic!("not granted: {other:?}"),
         }
+    }
+
+    /// Acquires and releases the lock `k`. Returns its token, which must be greater than the last one.
+    pub(crate) async fn rises(&self, last: FencingToken) -> FencingToken {
+        let value = fresh_value();
+        let token = self.granted("k", &value).await.token;
+        assert!(token > last, "{token} after {last}");
+        self.release("k", &value).await;
+        token
     }
 
     /// Acquires a lock, and waits until every server has its key.

@@ -5,17 +5,13 @@ use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::OPERATOR_USER;
 use redlock_operator::redis_member::{ActError, AdminConnection, Endpoint, Secret};
 use redlock_operator::redlock::MemberError;
-use redlock_operator::time::SystemClock;
-use std::sync::Arc;
-use std::time::Duration;
 
 fn new() -> Secret {
     Secret::new("battery horse staple correct")
 }
 
 async fn connect(server: &Server, user: &str, password: Secret) -> Result<AdminConnection, MemberError> {
-    let endpoint = Endpoint { password, ..endpoint(&server.address(), user) };
-    AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await
+    crate::server::connect(&Endpoint { password, ..endpoint(&server.address(), user) }).await
 }
 
 async fn set(connection: &mut MultiplexedConnection) -> Result<String, redis::RedisError> {

@@ -4,7 +4,7 @@ use crate::port::free_port;
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, PROBE_USER, UserRule, users_acl};
 use redlock_operator::redis_member::{AdminConnection, Endpoint, Secret};
-use redlock_operator::redlock::FencingToken;
+use redlock_operator::redlock::{FencingToken, MemberError};
 use redlock_operator::time::SystemClock;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -39,6 +39,11 @@ pub(crate) fn probe() -> UserRule {
 
 pub(crate) fn endpoint(address: &str, username: &str) -> Endpoint {
     Endpoint { address: address.to_owned(), username: username.to_owned(), password: password(), tls: None }
+}
+
+/// A connection for the operator's tasks.
+pub(crate) async fn connect(endpoint: &Endpoint) -> Result<AdminConnection, MemberError> {
+    AdminConnection::connect(endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await
 }
 
 pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
@@ -81,6 +86,13 @@ fn text(value: &redis::Value) -> String {
         redis::Value::SimpleString(text) => text.clone(),
         redis::Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(","),
         other => format!("{other:?}"),
+    }
+}
+
+/// Sends commands that the user has no right to run, with "; " between them.
+pub(crate) async fn are_refused(connection: &mut MultiplexedConnection, commands: &str) {
+    for command in commands.split("; ") {
+        assert_eq!(as_text(run(connection, command).await), "NOPERM", "{command}");
     }
 }
 
@@ -190,8 +202,7 @@ impl Server {
     }
 
     pub(crate) async fn admin(&self) -> AdminConnection {
-        let endpoint = endpoint(&self.address(), OPERATOR_USER);
-        AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.unwrap()
+        connect(&endpoint(&self.address(), OPERATOR_USER)).await.unwrap()
     }
 
     /// The counter of tokens, if a vote or a test has set it.

@@ -93,11 +93,12 @@ async fn certificates_are_verified_by_the_given_clock() {
     const YEAR: i64 = 365 * 86_400;
     let authority = issue::authority("q", now()).unwrap();
     let server = TlsServer::start(&authority, &issued(&authority)).await;
-    let at = |time: i64| {
-        let authorities =
-            Authorities::from_pem(authority.certificate.as_bytes()).unwrap().judged_by(Arc::new(At(time)));
-        Endpoint { tls: Some(authorities.server(NAME).unwrap()), ..server.plain(OPERATOR_USER) }
+    let by = |authorities: Authorities| {
+        let tls = Some(authorities.server(NAME).unwrap());
+        Endpoint { tls, ..server.plain(OPERATOR_USER) }
     };
+    let own = Authorities::from_pem(authority.certificate.as_bytes()).unwrap();
+    let at = |time: i64| by(own.clone().judged_by(Arc::new(At(time))));
     assert!(connect(&at(now())).await.is_ok());
     for wrong in [now() - YEAR, now() + YEAR] {
         let refused = connect(&at(wrong)).await;
@@ -110,10 +111,6 @@ async fn certificates_are_verified_by_the_given_clock() {
     let mut admin = connect(&at(now())).await.unwrap();
     server.reload(&mut admin).await.unwrap();
     let authorities = Authorities::from_pem(past.certificate.as_bytes()).unwrap();
-    let by = |authorities: Authorities| {
-        let tls = Some(authorities.server(NAME).unwrap());
-        Endpoint { tls, ..server.plain(OPERATOR_USER) }
-    };
     assert!(matches!(connect(&by(authorities.clone())).await, Err(MemberError::Untrusted(_))));
     assert!(connect(&by(authorities.judged_by(Arc::new(At(now() - YEAR))))).await.is_ok());
 }

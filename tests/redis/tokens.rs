@@ -29,11 +29,7 @@ async fn tokens_rise_through_frozen_members_and_the_loss_of_one() {
         }
         let frozen = &quorum.servers[turn % 3];
         frozen.freeze();
-        let value = fresh_value();
-        let grant = quorum.granted("k", &value).await;
-        assert!(grant.token > last, "turn {turn}: {} after {last}", grant.token);
-        last = grant.token;
-        quorum.release("k", &value).await;
+        last = quorum.rises(last).await;
         frozen.thaw();
     }
     quorum.is_empty().await;
@@ -62,16 +58,12 @@ async fn a_majority_stores_the_token_though_the_counters_are_apart() {
     }
     let mut last = token(100);
     for _ in 0..5 {
-        let value = fresh_value();
-        let grant = quorum.granted("k", &value).await;
-        assert!(grant.token > last, "{} after {last}", grant.token);
-        last = grant.token;
+        last = quorum.rises(last).await;
         let mut stored = 0;
         for server in &quorum.servers {
             stored += usize::from(server.counter().await.unwrap() >= last);
         }
         assert!(stored >= 2, "{stored} members store {last}");
-        quorum.release("k", &value).await;
     }
     quorum.is_empty().await;
 }
@@ -82,9 +74,7 @@ async fn a_counter_that_has_run_out_of_numbers_gives_none() {
     let mut admin = quorum.servers[0].admin().await;
     let last = token(FencingToken::OUTLIER.get() - 2);
     assert_eq!(admin.restore_counter(last).await, Ok(last));
-    let value = fresh_value();
-    assert_eq!(quorum.granted("k", &value).await.token.get(), last.get() + 1);
-    quorum.release("k", &value).await;
+    assert_eq!(quorum.rises(last).await.get(), last.get() + 1);
     let outcome = quorum.redlock.acquire(&quorum.electorate(), request("k", &fresh_value())).await;
     let Acquire::NoQuorum { failures } = outcome else { panic!("{outcome:?}") };
     assert_eq!(failures[0].1, MemberFailure::Member(MemberError::CounterSpent));
