@@ -172,7 +172,7 @@ pub fn count_from(answering: &ObservedProcess, fenced_since: Option<Monotonic>) 
 ///
 /// The evidence can vanish before a successor answers, because a pod status names the last two containers only.
 fn record_death(input: &FenceInput<'_>) -> Option<FenceStep> {
-    let is_dead = matches!(input.predecessor, Verdict::Dead(_)) && input.record.may_be_open().is_some();
+    let is_dead = matches!(input.predecessor, Verdict::Dead(_)) && input.record.can_be_open().is_some();
     match input.reach {
         Reach::Answering(_) => None,
         _ if !is_dead => None,
@@ -200,7 +200,7 @@ fn end_busy_process(input: &FenceInput<'_>) -> Option<FenceStep> {
         // A new replica has not received the `run_id` of the process yet.
         Reach::Connecting { .. } | Reach::Lost { .. } if !input.must_restart => None,
         Reach::Connecting { .. } | Reach::Lost { .. } if is_recorded => Some(FenceStep::RestartProcess),
-        Reach::Connecting { .. } | Reach::Lost { .. } => input.record.may_be_open().map(|_| write),
+        Reach::Connecting { .. } | Reach::Lost { .. } => input.record.can_be_open().map(|_| write),
     }
 }
 

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_every_command_has_an_example_that_it_understands() {
+    fn the_help_of_every_command_has_an_example_that_it_parses() {
         let mut found = Vec::new();
         leaves(&Cli::command(), "redlock", &mut found);
         assert!(found.len() >= 21, "{found:?}");

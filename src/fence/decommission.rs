@@ -18,11 +18,11 @@ pub struct EndInput<'a> {
     pub record: &'a Record,
     /// The connection state of the member at this replica.
     pub reach: &'a Reach,
-    /// The verdict on [`Record::may_be_open`], for answering and silent processes.
+    /// The verdict on [`Record::can_be_open`], for answering and silent processes.
     pub verdict: &'a Verdict,
     /// How long a promise can live.
     pub rejoin_delay: Duration,
-    /// When this leader confirmed that [`Record::may_be_open`] is closed.
+    /// When this leader confirmed that [`Record::can_be_open`] is closed.
     /// It stays closed even if it does not answer.
     pub closed_since: Option<Monotonic>,
     /// Since when this replica has known that no process of the member can vote.
@@ -55,7 +55,7 @@ pub enum EndStep {
 
 /// Decides the next step towards the end of one member.
 pub fn decide_end(input: &EndInput<'_>) -> EndStep {
-    let threat = input.record.may_be_open();
+    let threat = input.record.can_be_open();
     if let Reach::Answering(answering) = input.reach {
         let is_threat = threat.is_some_and(|process| process.run_id == answering.run_id);
         if answering.users == Users::Open || (is_threat && input.closed_since.is_none()) {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_nobody_can_close_ends_by_evidence_only() {
+    fn a_member_that_cannot_be_closed_ends_only_with_evidence() {
         let record = admitted("a");
         for reach in [Reach::Lost { since: at(2) }, Reach::NotRunning, answering("b", Users::Closed)] {
             assert_eq!(end(&record, &reach, &DOUBT, None, 1_000_000), EndStep::Unconfirmed { node: None, until: None });
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_outlasts_what_its_dead_members_have_promised() {
+    fn a_quorum_outlasts_the_promises_of_its_dead_members() {
         let (record, dead) = (admitted("a"), Verdict::Dead(Evidence::Declared));
         // A new quorum of this name with a smaller maxTTL could vote while a promise of 29 s is alive.
         assert_eq!(end_for_good(&record, &dead, None, 100, 101), EndStep::Wait { until: at(130) });

@@ -20,7 +20,7 @@ pub const PREDECESSOR: Verdict = Verdict::Dead(Evidence::Discounted);
 /// A process that is fenced while it runs, or while it is silent, is not gone. A replica that has not read the new
 /// record still counts its votes.
 pub fn predecessor(record: &Record, current: Option<&RunId>) -> Verdict {
-    let before = record.may_be_open().map(|process| &process.run_id);
+    let before = record.can_be_open().map(|process| &process.run_id);
     if before.zip(current).is_some_and(|(before, current)| before != current) { PREDECESSOR } else { Verdict::None }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_vote_is_waited_out_from_its_record() {
+    fn a_lost_vote_delays_the_admission_from_its_record_on() {
         for (case, successor, forgot, jumped, reason) in [
             ("a restart", "b", false, false, Reason::Restarted),
             ("a process that forgot without a restart", "a", true, false, Reason::Restarted),
@@ -167,12 +167,12 @@ mod tests {
             record.after(step, current.map(process).as_ref(), &predecessor(record, run_id.as_ref()))
         };
         let fenced_alive = after(&admitted, fenced(Reason::ClockJump, Some(at(80)), false), Some("a"));
-        assert_eq!(fenced_alive.may_be_open().map(|process| &process.run_id), Some(&a));
+        assert_eq!(fenced_alive.can_be_open().map(|process| &process.run_id), Some(&a));
         assert!(fenced_alive.restarts_count(&admitted, &a), "and waits only for its own promises");
         let silent = after(&fenced_alive, FenceStep::WriteStarting, None);
-        assert_eq!(silent.may_be_open().map(|process| &process.run_id), Some(&a));
+        assert_eq!(silent.can_be_open().map(|process| &process.run_id), Some(&a));
         let next = after(&silent, fenced(Reason::Restarted, Some(at(90)), false), Some("b"));
-        assert_eq!((next.may_be_open(), &next.run_id), (None, &Some(b)));
+        assert_eq!((next.can_be_open(), &next.run_id), (None, &Some(b)));
         let again = after(&fenced_alive, FenceStep::Admit, Some("a"));
         assert_eq!((again.admits(&a), again.predecessor), (true, None));
     }

@@ -36,13 +36,13 @@ impl Record {
     /// The process whose death must be known before another one is admitted.
     ///
     /// It is the process that the record admits, or otherwise the previous one.
-    pub fn may_be_open(&self) -> Option<&Process> {
+    pub fn can_be_open(&self) -> Option<&Process> {
         if self.admitted { self.process.as_ref() } else { self.predecessor.as_ref() }
     }
 
     /// The process whose death `current` must await. It never awaits its own.
     pub fn threat_to(&self, current: Option<&RunId>) -> Option<&Process> {
-        self.may_be_open().filter(|process| Some(&process.run_id) != current)
+        self.can_be_open().filter(|process| Some(&process.run_id) != current)
     }
 
     /// The record after a step for the answering process, if there is one.

@@ -103,7 +103,7 @@ fn no_decision_about_a_process_before_its_epoch_is_raised() {
 }
 
 #[test]
-fn the_first_start_waits_too() {
+fn the_first_process_of_a_member_waits() {
     let reach = answering("a", 1_000, Users::Closed);
     assert_eq!(decide_at(1_000, &Record::default(), &reach), fenced(Reason::FirstStart, 31_660, false));
     let mut first = record(State::Fenced, "a");
@@ -220,7 +220,7 @@ fn a_recorded_fencing_restarts_the_count_for_this_replica() {
 }
 
 #[test]
-fn a_location_that_is_known_later_is_recorded() {
+fn a_location_that_is_observed_later_is_recorded() {
     let (admitted, reach) = (record(State::Admitted, "a"), answering("a", 0, Users::Open));
     let at_last = Process { container_id: Some("c2".into()), ..process("a") };
     let step = |record: &Record, seen: &Process| {

@@ -10,7 +10,7 @@ use crate::api::{
     Claim, DistributedLock, DistributedLockSpec, GoDuration, JOB_MAX_HOLD_ANNOTATION, JOB_MIN_HOLD_ANNOTATION,
     JOB_ON_WAIT_TIMEOUT_ANNOTATION, JOB_QUORUM_ANNOTATION, JOB_TTL_ANNOTATION, JOB_WAIT_TIMEOUT_ANNOTATION, QuorumRef,
 };
-use crate::lock::model::job::{UnfitJob, is_finished, is_suspended, may_be_started, requested_lock, template_token};
+use crate::lock::model::job::{UnfitJob, check_startable, is_finished, is_suspended, requested_lock, template_token};
 use crate::quorum::model::lookup::full_name;
 
 /// The operator replaces this text in a key with the name of the Job.
@@ -102,7 +102,7 @@ pub fn decide(job: &Job, claim: Option<&DistributedLock>) -> Step {
 fn without_claim(job: &Job) -> Step {
     let name = full_name(job);
     let not_started = |unfit: UnfitJob| Step::Publish(JobEvent::NotStarted { why: unfit.to_string() });
-    match may_be_started(job, &name) {
+    match check_startable(job, &name) {
         Err(unfit) => not_started(unfit),
         Ok(()) if is_suspended(job) => match claim_of(job) {
             Ok(claim) => Step::Create(Box::new(claim)),

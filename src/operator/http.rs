@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_counted_once_a_second_however_many_ask() {
+    fn metrics_are_collected_at_most_once_a_second() {
         let (text, at) = (Text::default(), |millis| Boottime::new(Duration::from_millis(millis)));
         assert_eq!(recent(&text, at(0), || "a".into()), "a");
         assert_eq!(recent(&text, at(999), || "b".into()), "a");

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_one_line_whatever_people_wrote_into_it() {
+    fn a_log_record_with_line_breaks_is_one_line() {
         let kept = Kept::default();
         let to = kept.clone();
         let logs = tracing_subscriber::fmt().with_ansi(false).with_writer(move || OneLine(to.clone())).finish();

@@ -165,7 +165,7 @@ fn a_pruned_pod_gives_the_same_evidence_and_candidates() {
                     said.extend(answers([
                         &facts::running_container(pod),
                         &evidence::obstacle::obstacle(pod),
-                        &facts::speaks_tls(pod),
+                        &facts::uses_tls(pod),
                         &facts::acl_key(pod),
                     ]));
                 }
@@ -176,7 +176,7 @@ fn a_pruned_pod_gives_the_same_evidence_and_candidates() {
 }
 
 #[test]
-fn a_node_that_is_cut_down_tells_the_same_of_its_machine() {
+fn a_pruned_node_gives_the_same_facts_about_its_machine() {
     for (ready, provider) in [("True", json!("aws:///i-1")), ("Unknown", json!(null)), ("False", json!(""))] {
         let node = json!({
             "metadata": {"name": "n", "uid": "u", "labels": {"a": "b"}, "annotations": {"x": "y"}},
@@ -229,7 +229,7 @@ fn a_pruned_job_is_started_and_stopped_in_the_same_way() {
             let pods = || job::pods([(Some(7), instance::Instance::Running)], 7);
             answers([
                 &job::requested_lock(job),
-                &job::may_be_started(job, "j"),
+                &job::check_startable(job, "j"),
                 &job::fit(Some(job), "j", Some("job"), false),
                 &(job::is_finished(job), job::is_suspended(job), job::is_at_rest(job)),
                 &(job::template_token(job), job::stopping_token(job)),

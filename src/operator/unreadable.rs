@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_condition_of_a_quorum_says_once_what_cannot_be_read() {
+    fn the_condition_names_the_unreadable_value_once() {
         let object = json!({"metadata": {"name": "q", "namespace": "ns", "uid": "u", "resourceVersion": "4", "generation": 2},
             "spec": {"maxTTL": "9999999h"},
             "status": {"conditions": [{"type": "QuorumAvailable", "status": "True", "reason": "AsExpected", "message": "",

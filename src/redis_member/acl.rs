@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_starts_closed_and_no_password_is_readable() {
+    fn every_user_starts_closed_and_no_password_is_readable() {
         let secret = Secret::new("s3cret");
         let prefix = KeyPrefix::parse("shop/").unwrap();
         let users =
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn users_tell_their_clients() {
+    fn the_client_is_derived_from_the_user_name() {
         for (client, epoch) in [("shop", 7), ("x-e1", 12), ("x-read", 1), ("a-e3-read", 2)] {
             assert_eq!(UserRule::client_of(&UserRule::client_name(client, epoch)), Some(client));
             assert_eq!(UserRule::client_of(&UserRule::reader_name(client)), Some(client));

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_judged_by_what_it_leads_to() {
+    async fn a_name_is_judged_by_its_resolved_address() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("localhost:{}", listener.local_addr().unwrap().port());
         let refused = Outward::default().connect(&address).await.err().unwrap();

@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn any_value_on_a_key_is_recognised_or_not(value in bytes(), key in bytes(), uid in ".{0,40}") {
+    fn only_signed_values_are_recognised(value in bytes(), key in bytes(), uid in ".{0,40}") {
         let signer = ValueSigner::new(&key);
         let text = String::from_utf8_lossy(&value);
         prop_assert_eq!(signer.recognise(&uid, &text), None, "a peer cannot guess a value");

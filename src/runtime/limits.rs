@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_quorums_are_served_and_those_that_have_begun() {
+    fn the_oldest_and_all_begun_quorums_are_served() {
         let limits = Limits::new(0, 2);
         let pending = || json!([{"name": "q-0", "state": "Pending"}]);
         let (a, b, c) = (quorum("a", 1, json!([])), quorum("b", 2, pending()), quorum("c", 3, pending()));

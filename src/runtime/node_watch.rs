@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_api_server_is_not_reached_nothing_is_learned() {
+    fn no_node_becomes_lost_while_the_api_server_is_away() {
         let watch = NodeWatch::default();
         assert_eq!(lost_after(&watch, "a", 0..10, A_IS_SILENT), None);
         for second in 10..1_000 {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once() {
+    fn a_lost_node_causes_one_notification() {
         let watch = NodeWatch::default();
         let mut changes = watch.changes();
         lost_after(&watch, "a", 0..15, A_IS_SILENT);

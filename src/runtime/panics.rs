@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_essential_task_says_how_it_ended() {
+    async fn an_essential_task_returns_the_cause_of_its_end() {
         assert_eq!(essential("caches", async {}).await, "the task of the caches has ended");
         let panics = essential("caches", async { panic!("here") });
         assert_eq!(panics.await, "the task of the caches panicked");

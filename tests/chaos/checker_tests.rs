@@ -42,7 +42,7 @@ fn holds_after_one_another_are_fine() {
 }
 
 #[test]
-fn two_holders_at_once_are_seen() {
+fn two_holders_at_once_are_a_violation() {
     assert_eq!(of(&[hold("a", None, 0, 20), hold("b", None, 19, 40)]), (1, 0));
     // The order does not matter. Holds can begin at the same moment, or one inside the other.
     assert_eq!(of(&[hold("b", None, 19, 40), hold("a", None, 0, 20)]), (1, 0));
@@ -77,7 +77,7 @@ fn a_validity_across_another_holders_term_is_found() {
 }
 
 #[test]
-fn tokens_that_do_not_rise_are_seen() {
+fn tokens_that_do_not_rise_are_violations() {
     assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(1), 10, 20)]), (0, 1));
     assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(2), 10, 20)]), (0, 1), "equal tokens are a violation");
     // Clients without a token hold in between.
@@ -87,7 +87,7 @@ fn tokens_that_do_not_rise_are_seen() {
 }
 
 #[test]
-fn a_loss_without_a_fault_is_seen() {
+fn a_loss_without_a_fault_is_unexplained() {
     assert!(!explained(LossKind::Taken, &[]));
     assert!(!explained(LossKind::Lapsed, &[]));
 }

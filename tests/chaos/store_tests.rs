@@ -18,7 +18,7 @@ fn a_store_that_checks_tokens_loses_nothing() {
 }
 
 #[test]
-fn a_store_that_trusts_loses_and_it_is_counted() {
+fn a_store_without_token_checks_loses_a_write() {
     assert_eq!(paused(false), Counts { written: 2, lost: 1, refused: 0 });
 }
 

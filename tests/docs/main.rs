@@ -156,7 +156,7 @@ fn extracts_have_the_lines_of_their_sources() {
 }
 
 #[test]
-fn the_book_has_every_page_once() {
+fn the_summary_lists_every_page_once() {
     let summary = page("SUMMARY.md");
     let mut listed: Vec<&str> = summary.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     listed.sort_unstable();

@@ -87,7 +87,7 @@ fn paragraphs(text: &str) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn pages_have_short_sentences_and_no_words_that_hide_an_actor() {
+fn pages_have_short_sentences_and_no_hidden_actor() {
     // The style quotes the words that it forbids, and reference pages are printed from the code.
     let exempt = |page: &str| page.ends_with("STYLE.md") || page.starts_with("docs/reference");
     let mut bad = Vec::new();

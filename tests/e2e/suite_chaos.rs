@@ -59,8 +59,8 @@ use report::Report;
 use workers::{Stage, Worker, follow_election};
 
 pub(crate) const TESTS: &[Test] = tests![
-    local self::without_a_fence_two_holders_are_seen,
-    local self::whatever_breaks_no_lock_has_two_holders,
+    local self::without_a_fence_the_checker_finds_two_holders,
+    local self::no_fault_gives_a_lock_two_holders,
 ];
 
 const MAX_TTL: Duration = Duration::from_secs(3);
@@ -110,7 +110,7 @@ fn still_running(tasks: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> 
 /// The usual setup without an operator: plain Redis servers, which vote as soon as they start.
 ///
 /// The clients, the nemesis and the checker are the same.
-async fn without_a_fence_two_holders_are_seen(bench: Bench) -> anyhow::Result<()> {
+async fn without_a_fence_the_checker_finds_two_holders(bench: Bench) -> anyhow::Result<()> {
     let (seed, length) = (given_seed(), (given_time() / 3).min(CONTROL_LIMIT));
     println!("seed {seed}, {} s, without a fence", length.as_secs());
     let (mut rng, history) = (Rng::new(seed), Arc::new(History::default()));
@@ -148,7 +148,7 @@ fn shuffled(kinds: &[Kind], rng: &mut Rng) -> Vec<Kind> {
     deck.into_iter().map(|(_, kind)| kind).collect()
 }
 
-async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result<()> {
+async fn no_fault_gives_a_lock_two_holders(bench: Bench) -> anyhow::Result<()> {
     let (seed, length) = (given_seed(), given_time());
     println!("seed {seed}, {} s", length.as_secs());
     let mut rng = Rng::new(seed);

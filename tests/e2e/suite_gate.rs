@@ -10,7 +10,7 @@ use crate::runner::{Test, tests};
 pub(crate) const TESTS: &[Test] = tests![
     local controllers::an_unchanged_controller_leads_and_is_followed_within_seconds,
     local controllers::an_unchanged_manager_leads_and_is_followed_within_seconds,
-    local controllers::a_leader_of_before_the_lock_is_followed_when_it_has_stopped,
+    local controllers::a_leader_from_before_the_lock_is_followed_after_its_stop,
     local controllers::without_the_operator_a_leader_stops_before_its_validity_ends,
     local controllers::a_leader_that_hangs_is_followed,
     local controllers::a_lock_gates_its_lease_from_its_first_moment_to_its_last,

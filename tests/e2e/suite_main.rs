@@ -15,7 +15,7 @@ mod secrets;
 use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
-    anywhere refused_manifests::a_malformed_manifest_is_refused_with_what_to_write_instead,
+    anywhere refused_manifests::a_malformed_manifest_is_refused_with_a_correction,
     anywhere refused_manifests::metadata_that_is_too_large_is_refused,
     anywhere generated_specs::generated_specifications_are_judged_as_documented,
     anywhere refused_later::errors_from_other_objects_are_in_the_status_and_heal,

@@ -146,7 +146,7 @@ fn rendered_for_kubectl(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn install_manifest_is_what_the_chart_renders() {
+fn the_install_manifest_is_rendered_from_the_chart() {
     // Tests run in any order, so write the CRDs of the chart first.
     if env::var_os("UPDATE").is_some() {
         crds_are_those_of_the_code();
@@ -175,7 +175,7 @@ fn read_back(value: &Value) -> Option<String> {
 }
 
 #[test]
-fn samples_are_what_the_types_read() {
+fn samples_are_readable_by_the_types() {
     let mut kinds = Vec::new();
     for file in fs::read_dir(root().join("manifests/samples")).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
@@ -186,7 +186,7 @@ fn samples_are_what_the_types_read() {
 }
 
 #[test]
-fn manifests_in_the_documentation_are_what_the_types_read() {
+fn manifests_in_the_documentation_are_readable_by_the_types() {
     let mut found = 0;
     let pages = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     for path in pages.chain([root().join("README.md")]).filter(|path| path.extension().is_some_and(|it| it == "md")) {

@@ -74,7 +74,7 @@ fn a_namespace_and_a_release_of_digits_are_text() {
 }
 
 #[test]
-fn kinds_are_kept_unless_a_value_says_otherwise() {
+fn crds_are_kept_unless_a_value_disables_it() {
     const KEEP: &str = "helm.sh/resource-policy";
     let annotations = |settings: &[&str]| -> Vec<Value> {
         let objects = rendered(settings);

@@ -198,14 +198,14 @@ fn places_in_shop(setting: &str, is_meant: impl Fn(&Right) -> bool) -> BTreeSet<
 }
 
 #[test]
-fn jobs_are_touched_only_where_the_chart_says_so() {
+fn rights_on_jobs_need_a_switch_and_a_watched_namespace() {
     assert_eq!(added_by("jobs.enabled=true"), documented(2));
     let places = places_in_shop("jobs.enabled=true", |right| right.what.starts_with("jobs"));
     assert_eq!(places, ["shop".to_owned()].into());
 }
 
 #[test]
-fn leases_are_written_only_where_the_chart_says_so() {
+fn rights_on_leases_need_a_switch_and_a_watched_namespace() {
     assert_eq!(added_by("leaseGate.enabled=true"), documented(3));
     let written = |right: &Right| right.what.starts_with("leases") && right.verbs.contains("update");
     let is_meant = |right: &Right| right.who.starts_with("account") && written(right);
@@ -239,7 +239,7 @@ fn user_roles_are_added_to_those_of_the_cluster_by_switch() {
 }
 
 #[test]
-fn the_operators_port_is_open_to_those_that_are_named() {
+fn the_operators_port_is_open_only_to_named_peers() {
     assert_eq!(of_kind(&rendered(&["networkPolicy.enabled=false"]), "NetworkPolicy").count(), 0);
     let ingress = |settings: &[&str]| {
         let objects = rendered(settings);
@@ -324,7 +324,7 @@ fn pods_of_the_chart_meet_pod_security_restricted() {
 ///
 /// It admits them because of their right on the status.
 #[test]
-fn the_policy_tells_an_operator_by_a_right_of_the_chart() {
+fn the_policy_identifies_an_operator_by_a_right_of_the_chart() {
     let objects = rendered(&[]);
     let status =
         granted(&objects).into_iter().find(|right| right.what == "distributedlocks/status.redlock-operator.io");

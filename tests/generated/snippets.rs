@@ -36,7 +36,7 @@ fn with_snippets(name: &str, document: &str, expected: usize) -> String {
 }
 
 #[test]
-fn the_code_in_the_documentation_is_what_the_tests_run() {
+fn the_code_in_the_documentation_comes_from_the_tests() {
     for (name, blocks) in DOCUMENTS {
         check(name, &with_snippets(name, &read(name), blocks));
     }

@@ -47,7 +47,7 @@ fn has_effect(value: &ChartValue, files: &[(&str, Value, String)], default: &str
 }
 
 #[test]
-fn every_value_changes_what_is_rendered() {
+fn every_value_changes_a_rendered_object() {
     let files: Vec<_> = VALUES
         .iter()
         .map(|name| (*name, yaml(&values_of(name))))

@@ -83,7 +83,7 @@ fn kubernetes(folder: &str) -> String {
 }
 
 #[test]
-fn the_support_matrix_names_what_is_run() {
+fn the_support_matrix_names_the_tested_versions() {
     let (oldest, local, newest) = (kubernetes("kube-oldest"), kubernetes("kube"), kubernetes("kube-newest"));
     let chart = read(&format!("{CHART}/Chart.yaml"));
     let allowed = format!("kubeVersion: \">={oldest}.0-0\"");

@@ -209,7 +209,7 @@ fn a_stepped_clock_costs_the_vote() {
 }
 
 #[test]
-fn without_any_one_rule_both_votes_count() {
+fn without_any_one_rule_both_votes_are_valid() {
     each_violated([
         ("clocks, not watched", Clocks { watches: false, ..Clocks::new() }),
         ("clocks, read by votes alone", Clocks { reads: false, ..Clocks::new() }),

@@ -153,7 +153,7 @@ impl Shared {
         if voter.lags { 0 } else { list_at(world.operators[voter.operator].stage) }
     }
 
-    fn may_vote(&self, world: &World, Voter { operator, lags }: Voter) -> bool {
+    fn allows_votes(&self, world: &World, Voter { operator, lags }: Voter) -> bool {
         let now = world.operators[operator];
         if lags { now.stage != Stage::Old } else { now.stage != Stage::Joint && (now.joined || !self.joins) }
     }
@@ -241,7 +241,7 @@ impl Shared {
     /// Assigns the earlier grants to the lagging replica.
     fn switch(&self, world: &mut World, operator: usize) {
         let [leader, late] = [false, true].map(|lags| Voter { operator, lags });
-        let has_joined = self.may_vote(world, leader);
+        let has_joined = self.allows_votes(world, leader);
         for member in &mut world.members[..self.members] {
             member.lags[operator] = has_joined && member.kept[operator] && member.out == 0;
             if member.owner == leader.owner() {
@@ -254,7 +254,7 @@ impl Shared {
 
     fn acquire(&self, world: &mut World, voter: Voter, set: Set) {
         let is_free = |at: usize| Self::votes(world, voter, at) && world.members[at].owner == 0;
-        if !self.may_vote(world, voter) || !members_of(set).all(is_free) || *voter.valid(world) > 0 {
+        if !self.allows_votes(world, voter) || !members_of(set).all(is_free) || *voter.valid(world) > 0 {
             return;
         }
         for at in members_of(set) {
@@ -267,7 +267,7 @@ impl Shared {
         let ours = |at: usize| Self::votes(world, voter, at) && world.members[at].owner == voter.owner();
         let ours: Vec<bool> = (0..self.members).map(ours).collect();
         let wins = self.wins(Self::list_of(world, voter), |at| ours[at]);
-        if !self.may_vote(world, voter) || !wins || *voter.valid(world) == 0 {
+        if !self.allows_votes(world, voter) || !wins || *voter.valid(world) == 0 {
             return;
         }
         (0..self.members).filter(|at| ours[*at]).for_each(|at| world.members[at].ttl = self.ttl);

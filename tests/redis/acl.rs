@@ -23,7 +23,7 @@ async fn are_allowed(connection: &mut MultiplexedConnection, commands: &str) {
 }
 
 #[tokio::test]
-async fn nobody_can_keep_an_open_state_or_throw_data_away() {
+async fn no_user_can_persist_an_open_state_or_delete_all_data() {
     let quorum = Quorum::of(1).await;
     // The operator grants itself CONFIG SET only for the reload. It must lose this right even if the reload fails.
     let _ = quorum.servers[0].admin().await.reload_certificate("/nowhere", "/nowhere").await;
@@ -63,7 +63,7 @@ async fn a_lock_client_reaches_no_key_or_channel_outside_its_prefix() {
 }
 
 #[tokio::test]
-async fn a_lock_client_runs_nothing_but_what_lock_clients_need() {
+async fn a_lock_client_runs_only_the_commands_of_lock_clients() {
     let quorum = Quorum::of(1).await;
     let mut connection = quorum.servers[0].connect_as(client().name()).await;
     let commands = "CONFIG GET *; CONFIG SET maxmemory 1; CONFIG REWRITE; FLUSHALL; FLUSHDB; ACL LIST; ACL WHOAMI; \
@@ -87,7 +87,7 @@ async fn a_lock_client_runs_nothing_but_what_lock_clients_need() {
 }
 
 #[tokio::test]
-async fn users_reach_only_what_they_need() {
+async fn users_reach_only_the_keys_and_commands_that_they_need() {
     let quorum = Quorum::of(1).await;
     let server = &quorum.servers[0];
     let mut connection = server.connect_as(client().name()).await;
@@ -140,7 +140,7 @@ async fn a_script_that_never_ends_is_ended() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_never_connects_and_is_shown_nowhere() {
+async fn a_wrong_password_never_connects_and_is_never_printed() {
     let server = Server::start().await;
     let endpoint = Endpoint {
         address: server.address(),

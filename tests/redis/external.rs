@@ -214,7 +214,7 @@ async fn a_counter_is_raised_and_never_lowered() {
 }
 
 #[tokio::test]
-async fn operators_that_agree_see_each_other() {
+async fn agreeing_operators_read_each_others_claims() {
     let mut master = Master::start().await;
     let (ours, theirs) = (claim("ours", LIST, 30), claim("theirs", LIST, 30));
     assert_eq!(master.read(&ours, false).await, stands_not());
@@ -269,7 +269,7 @@ async fn a_replica_that_lags_behind_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_not_renewed_counts_no_more() {
+async fn an_expired_claim_does_not_conflict_with_another_one() {
     let master = Master::start().await;
     let gone = Claim { lives: Duration::from_millis(300), ..claim("gone", "x:1", 30) };
     master.claims(&gone).await;
@@ -301,7 +301,7 @@ async fn long_values_in_a_hostile_masters_record_are_cut() {
 }
 
 #[tokio::test]
-async fn a_record_that_was_lost_begins_anew() {
+async fn a_lost_record_gets_a_new_start_time() {
     let master = Master::start().await;
     let ours = claim("ours", LIST, 30);
     let since = master.since(&ours, false).await;

@@ -36,7 +36,7 @@ fn extend(key: &str, value: &LockValue) -> Command {
 }
 
 #[tokio::test]
-async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
+async fn a_member_refuses_votes_of_an_epoch_that_its_record_ended() {
     let mut master = Master::start().await;
     let (old, new, other) =
         (voter(&master, "ours", 2).await, voter(&master, "ours", 4).await, voter(&master, "theirs", 2).await);
@@ -77,7 +77,7 @@ async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_lets_nobody_in_or_vote() {
+async fn an_unreadable_record_refuses_claims_and_votes() {
     let master = Master::start().await;
     let voter = voter(&master, "ours", 2).await;
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
@@ -111,7 +111,7 @@ async fn an_emptied_master_has_no_vote_before_its_next_admission() {
 const NEXT: &str = "a:1 b:1 d:1";
 
 #[tokio::test]
-async fn the_old_list_counts_through_the_pause_of_both_operators() {
+async fn the_old_list_stays_in_force_while_either_operator_pauses() {
     let master = Master::start().await;
     let (ours, theirs) = (claim("ours", LIST, 30), claim("theirs", LIST, 30));
     master.claims(&ours).await;

@@ -20,7 +20,7 @@ async fn set(connection: &mut MultiplexedConnection, prefix: &str) -> Result<(),
 }
 
 #[tokio::test]
-async fn whoever_had_a_users_name_before_is_cut() {
+async fn a_former_client_of_the_same_name_is_disconnected() {
     let server = Server::start().await;
     open(&server).await;
     let mut before = server.connect_as(client().name()).await;
@@ -43,7 +43,7 @@ async fn whoever_had_a_users_name_before_is_cut() {
 }
 
 #[tokio::test]
-async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
+async fn a_removed_client_is_disconnected_and_cannot_log_in() {
     let server = Server::start().await;
     open(&server).await;
     let mut before = server.connect_as(client().name()).await;

@@ -13,7 +13,7 @@ async fn longest(quorum: &Quorum) -> Duration {
 }
 
 #[tokio::test]
-async fn foreign_shapes_are_seen_and_never_deleted() {
+async fn foreign_shapes_are_reported_and_never_deleted() {
     let quorum = Quorum::of(3).await;
     let key = format!("{PREFIX}job");
     for (command, args) in [

@@ -107,7 +107,7 @@ async fn programs_with_a_clients_secret_receive_each_others_releases() {
 }
 
 #[tokio::test]
-async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
+async fn a_reader_reports_how_long_a_majority_stores_the_value() {
     let quorum = Quorum::of(3).await;
     let reader = reading(&quorum).await;
     let (key, value, nonce) = (format!("{PREFIX}job"), fresh_value(), Nonce::random());
@@ -142,7 +142,7 @@ async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
 }
 
 #[tokio::test]
-async fn a_reader_sees_the_end_of_a_hold_that_nobody_renews() {
+async fn a_reader_reports_the_end_of_a_hold_without_renewal() {
     let quorum = Quorum::of(3).await;
     let reader = reading(&quorum).await;
     let (key, value) = (format!("{PREFIX}job"), fresh_value());

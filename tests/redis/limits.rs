@@ -86,7 +86,7 @@ async fn buffers_of_many_peers_cost_no_vote() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_are_thrown_away() {
+async fn unread_answers_are_discarded() {
     let quorum = member().await;
     let server = &quorum.servers[0];
     let (key, value) = (format!("{PREFIX}big"), "v".repeat(900_000));
@@ -104,7 +104,7 @@ async fn answers_that_nobody_reads_are_thrown_away() {
 }
 
 #[tokio::test]
-async fn a_full_member_says_so_and_obeys_when_there_is_room() {
+async fn a_full_member_is_detected_and_closed_when_memory_is_free() {
     let quorum = member().await;
     let server = &quorum.servers[0];
     let mut stream = peer(server).await;

@@ -68,7 +68,7 @@ async fn a_reader_stays_through_epochs_of_operators_and_members() {
 }
 
 #[tokio::test]
-async fn a_reader_is_cut_when_its_client_goes_or_may_write() {
+async fn a_removed_reader_is_cut_and_a_writer_is_another_user() {
     let quorum = Quorum::of(1).await;
     let server = &quorum.servers[0];
     let own = format!("GET {PREFIX}job");
@@ -84,7 +84,7 @@ async fn a_reader_is_cut_when_its_client_goes_or_may_write() {
 }
 
 #[tokio::test]
-async fn a_reader_goes_on_while_passwords_are_rotated() {
+async fn a_reader_keeps_its_connection_while_passwords_are_rotated() {
     let quorum = Quorum::of(1).await;
     let server = &quorum.servers[0];
     let own = format!("GET {PREFIX}job");

@@ -58,7 +58,7 @@ fn a_run_inside_another_does_not_wait_for_its_own_lock() {
 }
 
 #[test]
-fn a_command_ends_before_what_was_published_last() {
+fn a_command_ends_before_the_last_published_validity() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let running = place.started(run(&place, &server, &[], IGNORES_TERM));
     server.stop_renewing();
@@ -105,7 +105,7 @@ pub(crate) fn secret(place: &Place, urls: &str) -> String {
 
 /// The API server's clock is wrong by 30 s, so the validity in the status is useless.
 #[test]
-fn the_members_tell_what_is_left_whatever_clocks_say() {
+fn a_run_uses_the_members_validity_despite_a_wrong_clock() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 30), Servers::start(3), Place::new());
     let renew = || servers.set(LOCK, &format!("{NONCE}{}", "f".repeat(20)), 4_000);
     renew();
@@ -174,7 +174,7 @@ fn a_signal_during_the_creation_leaves_no_claim() {
 
 /// The API server answers again within the time of `--wait`.
 #[test]
-fn an_api_server_that_is_away_is_waited_for() {
+fn a_run_waits_until_the_api_server_answers() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     server.set_away(true);
     let mut command = run(&place, &server, &["--wait", "30s"], "echo ran");

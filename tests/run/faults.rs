@@ -111,7 +111,7 @@ fn daemons_of_a_command_end_before_the_lock_is_released() {
 }
 
 #[test]
-fn a_stopped_command_ends_in_time_too() {
+fn a_stopped_command_ends_in_time() {
     let (servers, place) = (Servers::start(3), Place::new());
     let running = place.start(&servers, &[], "echo $$ > pid; touch ready; while :; do sleep 0.05; done");
     until("the pid is known", || !place.read("pid").is_empty());

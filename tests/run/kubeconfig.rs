@@ -156,7 +156,7 @@ fn an_api_server_is_reached_without_a_kubeconfig() {
 }
 
 #[test]
-fn a_certificate_is_checked_unless_an_option_says_otherwise() {
+fn a_certificate_is_verified_unless_an_option_disables_it() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let (front, authority) = with_tls(&server, &place);
     let (url, port) = (format!("https://{}", front.address), front.address.port());

@@ -15,7 +15,7 @@ use crate::processes::{LOCK, Place, TTL, WORKS, WORKS_UNTIL_END, errors_of, now,
 use crate::servers::Servers;
 
 #[test]
-fn the_command_knows_its_lock_and_its_exit_code_is_that_of_run() {
+fn a_command_gets_its_lock_and_run_returns_its_exit_code() {
     let (servers, place) = (Servers::start(3), Place::new());
     let script = "echo $REDLOCK_LOCK $REDLOCK_TOKEN; cat $REDLOCK_FILE; exit 7";
     let output = place.output(&servers, &["--identity", "me"], &["sh", "-c", script]);
@@ -34,7 +34,7 @@ fn the_command_knows_its_lock_and_its_exit_code_is_that_of_run() {
 }
 
 #[test]
-fn the_socket_tells_what_is_left_and_is_gone_afterwards() {
+fn the_socket_gives_the_remaining_validity_and_is_removed() {
     let (servers, place) = (Servers::start(3), Place::new());
     let running = place.start(&servers, &[], &format!("echo $REDLOCK_SOCKET > socket; {WORKS_UNTIL_END}"));
     let socket = place.read("socket");
@@ -86,7 +86,7 @@ fn a_lock_that_is_taken_is_not_acquired() {
 /// The lock lasts until the command has ended.
 /// SIGTSTP must not stop `run`, because a stopped program cannot renew its lock.
 #[test]
-fn rarer_signals_reach_the_command_too() {
+fn rarer_signals_reach_the_command() {
     for name in ["TERM", "WINCH"] {
         let (servers, place) = (Servers::start(3), Place::new());
         let running = place.start(&servers, &[], &format!("trap 'touch asked' {name}; {WORKS_UNTIL_END}; exit 3"));
@@ -248,7 +248,7 @@ fn masters_without_a_fence_vote_after_the_longest_lock() {
 }
 
 #[test]
-fn a_token_is_not_asked_for_where_the_user_may_not_count() {
+fn run_without_token_takes_a_lock_with_token_zero() {
     let (servers, place) = (Servers::start(3), Place::new());
     let output = place.output(&servers, &["--without-token"], &["sh", "-c", "echo $REDLOCK_TOKEN"]);
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"0\n"[..]), "{output:?}");

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_shown_with_one_unit() {
+    fn durations_are_printed_with_one_unit() {
         for (text, shown) in
             [("90s", "90s"), ("60s", "1m"), ("1m30s", "90s"), ("3600s", "1h"), ("1500ms", "1500ms"), ("0ms", "0s")]
         {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_durations_are_refused_with_what_to_write() {
+    fn malformed_durations_are_refused_with_the_valid_units() {
         for text in ["", "10", "s", "1.5s", "-1s", "+1s", "10 s", "10us", "10d", "1s2", "1m s", "٣s"] {
             assert_eq!(text.parse::<GoDuration>(), Err(ParseDurationError::Malformed(text.into())), "{text}");
         }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn many_answers_tell_the_time_more_exactly_than_one() {
+    fn many_answers_give_a_more_exact_time_than_one() {
         let server_time = unknown();
         for answer in 0..40 {
             let sent = 1_000 + answer * 1_037;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_whose_clock_was_set_is_believed_at_once() {
+    fn a_changed_server_clock_is_used_at_once() {
         let server_time = unknown();
         server_time.record(at(1_000), at(1_002), Some(&date(AT_BOOT)));
         server_time.record(at(2_000), at(2_002), Some(&date(AT_BOOT - 60_000)));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_read_late_says_when_it_was_asked_for() {
+    fn the_last_answer_is_that_of_the_latest_request() {
         let server_time = unknown();
         server_time.record(at(5_000), at(5_001), None);
         server_time.record(at(1_000), at(90_000), None);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_answer_to_an_observed_client_is_looked_at() {
+    async fn an_observed_client_records_each_answer_of_the_api_server() {
         let clock = Arc::new(TokioClock::new());
         let server_time = Arc::new(ServerTime::new(clock.clone(), USUAL_DRIFT));
         let answers = |status: u16, date: String| {

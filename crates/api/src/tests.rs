@@ -54,7 +54,7 @@ fn names_in_the_crds_are_the_constants() {
 }
 
 #[test]
-fn nothing_may_be_null_and_our_fields_are_described() {
+fn no_field_is_nullable_and_our_fields_are_described() {
     for crd in [crd("RedisQuorum"), crd("DistributedLock")] {
         for (path, schema) in all_schemas(&crd) {
             assert!(schema.get("nullable").is_none(), "{path} is nullable");
@@ -106,7 +106,7 @@ fn a_label_selector_is_short() {
 }
 
 #[test]
-fn every_rule_says_what_to_write_and_where() {
+fn every_rule_has_a_message_and_an_existing_field_path() {
     for crd in [crd("RedisQuorum"), crd("DistributedLock")] {
         for (path, schema) in all_schemas(&crd) {
             for rule in schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten() {

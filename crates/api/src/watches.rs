@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_watch_ends_before_the_connection_counts_as_dead() {
+    fn a_quiet_watch_ends_before_the_silence_timeout() {
         assert!(Duration::from_secs(WATCH_SECONDS.into()) < SILENCE_TIMEOUT);
     }
 }

@@ -291,14 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_what_chmod_takes() {
+    fn a_mode_has_the_octal_form_of_chmod() {
         assert_eq!((mode("0660"), mode("600")), (Ok(0o660), Ok(0o600)));
         assert!(mode("0888").is_err() && mode("1777").is_err() && mode("rw").is_err());
         assert_eq!(parsed(&["--check"]).unwrap().places().len(), 2);
     }
 
     #[tokio::test]
-    async fn only_whom_the_mode_lets_in_reaches_a_socket_file() {
+    async fn a_socket_file_has_the_requested_mode() {
         let path = std::env::temp_dir().join(format!("redlock-agent-{:08x}", rand::random::<u32>()));
         for mode in [0o666, 0o600] {
             let _listener = bind(&path, mode).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn it_serves_one_lock_or_one_election() {
+    fn an_agent_serves_one_lock_or_one_election() {
         assert!(parsed(&["--lock", "shop/a"]).is_ok());
         assert!(parsed(&["--election", "shop/scheduler"]).is_ok());
         assert!(parsed(&[]).is_err());

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_what_the_shell_hands_over() {
+    fn the_command_line_begins_with_the_completed_command() {
         assert_eq!(command_line(words("redlock -- redlock run -- a")), words("redlock run -- a"));
         assert_eq!(command_line(words("/bin/kubectl_complete-redlock run -- a")).len(), 4);
     }

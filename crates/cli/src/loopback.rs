@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_one_that_only_this_machine_reaches() {
+    fn a_place_is_a_loopback_address_or_a_socket_file() {
         assert_eq!("127.0.0.1:4040".parse(), Ok(Place::Loopback(([127, 0, 0, 1], 4040).into())));
         assert!("[::1]:0".parse::<Place>().is_ok());
         assert_eq!("unix:/run/a".parse(), Ok(Place::Unix("/run/a".into())));

@@ -55,7 +55,7 @@ mod tests {
     use crate::tests::parsed;
 
     #[test]
-    fn whatever_is_asked_of_it_the_answer_is_the_reason() {
+    fn run_and_agent_refuse_any_arguments_on_other_platforms() {
         for asked in [&[][..], &["--help"], &["--lock", "shop/a", "--ttl=10s", "--", "sh", "-c", "true"]] {
             let args: AnyArguments = parsed(asked).unwrap();
             assert_eq!(args.arguments.len(), asked.len(), "{args:?}");

@@ -27,7 +27,7 @@ fn jumped(before: &ClockSample, after: &ClockSample) -> Option<String> {
 }
 
 #[test]
-fn a_step_is_what_no_drift_explains() {
+fn a_step_exceeds_every_possible_drift() {
     for (after, expected) in [
         // 1 % of 10 s and 2 ms are 102 ms.
         (sample(10 * S, 0, 0, 102_000), None),
@@ -111,7 +111,7 @@ fn attributed(aheads: &[i64], members: usize) -> Attribution {
 }
 
 #[test]
-fn a_time_that_all_members_share_is_the_observers() {
+fn a_common_step_of_all_members_is_that_of_the_observer() {
     const MINUTE: i64 = 60_000_000;
     use Attribution::{Members, NoClock, Open};
     for (aheads, members, expected) in [
@@ -139,7 +139,7 @@ fn a_time_that_all_members_share_is_the_observers() {
 }
 
 #[test]
-fn a_witness_has_been_read_since() {
+fn a_step_needs_a_later_reading_of_another_member() {
     let (stepped, mut still) = (after_step(60_000_000), watched(11, |_| 0));
     assert_eq!(attribute(&[&stepped, &still], 3), Attribution::Open);
     still.observe(sample(11 * S + 500 * MS, MS, 0, 0), RULE);
@@ -151,7 +151,7 @@ fn a_witness_has_been_read_since() {
 }
 
 #[test]
-fn a_suspended_observer_knows_it() {
+fn an_observer_detects_its_own_suspend() {
     let at = |micros: u64| Monotonic::new(Duration::from_micros(micros));
     let awake = OwnClocks::of(at(5 * S), boot(6 * S), at(5 * S + 20));
     let later = OwnClocks::of(at(9 * S), boot(10 * S + 10), at(9 * S + 20));

@@ -77,7 +77,7 @@ fn a_node_proves_an_end_by_its_state_and_its_time() {
 }
 
 #[test]
-fn a_node_speaks_for_its_own_machine_only() {
+fn a_node_is_evidence_for_its_own_machine_only() {
     use Evidence::{NodeDeleted, NodeReady, OutOfService};
     let with_ids = || before(Some(identity("n1", Some("A"))));
     let without_ids = || before(Some(identity("n1", None)));
@@ -112,7 +112,7 @@ fn a_node_speaks_for_its_own_machine_only() {
 }
 
 #[test]
-fn a_person_declares_pods_dead_by_their_uids() {
+fn an_annotation_declares_pods_dead_by_their_uids() {
     let declared = |uid| judge(Some(&former()), &Facts { declared_dead: Some(uid), ..NOBODY });
     assert_eq!(declared("pod-1"), Verdict::Dead(Evidence::Declared));
     assert_eq!(declared("pod-0, pod-1"), Verdict::Dead(Evidence::Declared), "next to another UID");

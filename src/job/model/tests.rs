@@ -32,7 +32,7 @@ fn event_of(step: Step) -> JobEvent {
 }
 
 #[test]
-fn a_suspended_job_gets_the_claim_that_its_annotations_ask_for() {
+fn a_suspended_job_gets_the_claim_of_its_annotations() {
     let annotations = [
         (JOB_TTL_ANNOTATION, "20s"),
         (JOB_WAIT_TIMEOUT_ANNOTATION, "1m"),

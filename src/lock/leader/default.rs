@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_names_its_quorum_says_nothing_about_the_default() {
+    fn a_lock_with_a_quorum_ref_does_not_determine_the_default() {
         let held = |spec: Value| {
             let holder = json!({"identity": "a", "quorum": quorum("old")});
             held_by_default(&parsed(

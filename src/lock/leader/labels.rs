@@ -203,7 +203,7 @@ mod tests {
     use crate::runtime::fake_api;
 
     #[test]
-    fn a_leader_costs_more_to_delete_unless_a_person_has_set_a_cost() {
+    fn a_leader_costs_more_to_delete_unless_a_user_has_set_a_cost() {
         let pod = |labels: Value, cost: Option<&str>| -> ObjectMeta {
             let annotations = cost.map(|cost| json!({DELETION_COST_ANNOTATION: cost}));
             parsed(json!({"labels": labels, "annotations": annotations}))

@@ -81,7 +81,7 @@ impl LeaderContext {
     /// refuses the status.
     pub(super) fn postpone(&self, lock: &Arc<DistributedLock>, reason: WaitReason) -> Progress {
         if self.memory.postpone(&lock.uid().unwrap_or_default(), reason, self.members.now()) {
-            self.peers.request_reconcile_of_others(lock);
+            self.peers.request_reconcile_of_other_locks(lock);
         }
         Progress::Next(lock.clone())
     }

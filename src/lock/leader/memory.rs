@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_ends_at_its_time_and_unanswered_attempts_count() {
+    fn unanswered_attempts_are_counted_and_a_pause_ends_at_its_time() {
         let (memory, at) = (Memory::default(), |millis| Boottime::new(Duration::from_millis(millis)));
         let reason =
             |millis| WaitReason { message: HeldMessage::NoClock, retry_after: Some(Duration::from_millis(millis)) };

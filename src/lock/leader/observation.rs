@@ -59,7 +59,7 @@ pub(super) fn observe<'a>(
         trouble: memory.refusal(&lock.uid().unwrap_or_default()).or_else(|| leader.leases.misfit(lock)),
         place: place.unwrap_or(Place::First),
         pause: memory.pause(&lock.uid().unwrap_or_default(), now),
-        may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),
+        can_hand_over: quorum.is_none_or(|quorum| reachability.can_hand_over(&quorum, now)),
         now,
         api_now: context.api_now(),
     }
@@ -122,10 +122,10 @@ mod tests {
             json!({"claim": {"identity": "a"}}),
             json!({"transitions": 1, "holder": holder, "ending": ending}),
         ));
-        let may_hand_over = || observe(&leader, &lock, &access(&leader, &lock)).may_hand_over;
-        assert!(may_hand_over());
+        let can_hand_over = || observe(&leader, &lock, &access(&leader, &lock)).can_hand_over;
+        assert!(can_hand_over());
         let before = leader.members.now().saturating_sub(Duration::from_secs(60));
         leader.reachability.hand_over(&ObjectRef::new("q").within("ns"), "no member answers", before);
-        assert!(!may_hand_over());
+        assert!(!can_hand_over());
     }
 }

@@ -68,7 +68,7 @@ impl Peers {
     }
 
     /// Requests a reconcile of the other locks on the key that a change of this one concerns.
-    pub(super) fn request_reconcile_of_others(&self, lock: &DistributedLock) {
+    pub(super) fn request_reconcile_of_other_locks(&self, lock: &DistributedLock) {
         let own = LockRef::from_obj(lock);
         let spans = self.spans_namespaces(lock);
         let concerned = self.index.read(|keys| keys.concerned(&Entry::of(lock), spans));
@@ -225,7 +225,7 @@ mod tests {
     use crate::runtime::fake_api;
 
     #[test]
-    fn a_queue_is_read_in_parts_until_its_end() {
+    fn a_queue_is_read_in_pages_until_its_end() {
         let locks: Vec<_> = (0..100).map(|number| ObjectRef::new(&format!("l-{number}")).within("ns")).collect();
         let pages = |skip: usize| page(locks.iter(), skip);
         assert_eq!(in_pages(pages).collect::<Vec<_>>(), locks);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_on_a_quorum_excludes_others_on_its_recreated_name() {
+    fn a_hold_excludes_other_holds_on_a_recreated_quorum() {
         let quorum = |name: &str, uid: &str| HeldQuorum {
             namespace: "shop".to_owned(),
             name: name.to_owned(),

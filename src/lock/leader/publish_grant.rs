@@ -119,7 +119,7 @@ pub(super) async fn publish(leader: &LeaderContext, lock: &Arc<DistributedLock>,
             members.holds.written(&uid, &attempt.nonce, &held);
             memory.resume(&uid);
             announce(store, &held, attempt);
-            leader.peers.request_reconcile_of_others(&held);
+            leader.peers.request_reconcile_of_other_locks(&held);
             Ok(Progress::Next(held))
         }
         Published::Impossible => Ok(Progress::Done(Action::requeue(READ_BACK_PAUSE))),

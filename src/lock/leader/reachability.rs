@@ -57,7 +57,7 @@ impl Reachability {
     /// Requests that another replica leads, which possibly reaches this quorum.
     pub(super) fn hand_over(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, now: Boottime) {
         // Every lock of the quorum calls this, and one line of log is enough.
-        if self.term.wish_to_hand_over(&quorum_name(quorum), now) {
+        if self.term.request_hand_over(&quorum_name(quorum), now) {
             tracing::warn!(%quorum, why, "this replica does not reach the quorum, so another one has to lead");
         }
     }
@@ -65,8 +65,8 @@ impl Reachability {
     /// Whether this replica can still release the leader Lease because of this quorum.
     ///
     /// If not, it loses the holds that it cannot renew.
-    pub(super) fn may_hand_over(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
-        self.term.may_hand_over(&quorum_name(quorum), now)
+    pub(super) fn can_hand_over(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
+        self.term.can_hand_over(&quorum_name(quorum), now)
     }
 }
 
@@ -76,18 +76,18 @@ mod tests {
     use crate::tests::boottime as at;
 
     #[test]
-    fn silence_counts_from_the_first_attempt_that_nobody_answered() {
+    fn silence_begins_at_the_first_unanswered_attempt() {
         let (reachability, quorum) = (Reachability::new(Term::new(1), at(0)), ObjectRef::new("main").within("ns"));
-        let may_hand_over = |second| reachability.may_hand_over(&quorum, at(second));
+        let can_hand_over = |second| reachability.can_hand_over(&quorum, at(second));
         for second in [100, 102] {
             reachability.unanswered(&quorum, "silence", at(second));
         }
-        assert!(may_hand_over(110), "the silence is too short for a wish");
+        assert!(can_hand_over(110), "the silence is too short for a wish");
         reachability.unanswered(&quorum, "silence", at(103));
-        assert!(may_hand_over(104) && !may_hand_over(110));
+        assert!(can_hand_over(104) && !can_hand_over(110));
         reachability.reached(&quorum);
         reachability.unanswered(&quorum, "silence", at(111));
-        assert!(may_hand_over(111) && may_hand_over(120));
+        assert!(can_hand_over(111) && can_hand_over(120));
     }
 
     #[test]
@@ -96,8 +96,8 @@ mod tests {
         for second in [0, 600, 602] {
             reachability.unanswered(&quorum, "silence", at(second));
         }
-        assert!(reachability.may_hand_over(&quorum, at(610)), "the silence is too short for a wish");
+        assert!(reachability.can_hand_over(&quorum, at(610)), "the silence is too short for a wish");
         reachability.unanswered(&quorum, "silence", at(603));
-        assert!(!reachability.may_hand_over(&quorum, at(610)));
+        assert!(!reachability.can_hand_over(&quorum, at(610)));
     }
 }

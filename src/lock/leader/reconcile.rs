@@ -217,7 +217,7 @@ mod tests {
     use crate::runtime::fake_api;
 
     /// Whether a lock blocks others on its key after the API server answered its status with this code.
-    async fn blocks_others(code: u16, status: Value) -> bool {
+    async fn blocks_other_locks(code: u16, status: Value) -> bool {
         let context = fake_api::context(move |_| fake_api::failure(code, "Invalid", "denied"));
         let leader = tests::leader(context);
         let lock = Arc::new(parsed(json!({"metadata": {"name": "app", "namespace": "ns", "uid": "u"},
@@ -230,8 +230,8 @@ mod tests {
     #[tokio::test]
     async fn a_waiting_lock_without_its_status_blocks_no_other() {
         let (free, held) = (json!({"transitions": 1}), json!({"transitions": 1, "holder": {"identity": "a"}}));
-        assert!(!blocks_others(422, free.clone()).await);
-        assert!(blocks_others(503, free).await, "the API server did not refuse the write");
-        assert!(blocks_others(422, held).await, "the lock has a holder");
+        assert!(!blocks_other_locks(422, free.clone()).await);
+        assert!(blocks_other_locks(503, free).await, "the API server did not refuse the write");
+        assert!(blocks_other_locks(422, held).await, "the lock has a holder");
     }
 }

@@ -72,7 +72,7 @@ pub(super) async fn advance(leader: &LeaderContext, lock: &DistributedLock, phas
     announce(store, &newer, &phase);
     if !matches!(phase, Phase::Stopping(_) | Phase::Ending(_)) {
         // The next lock on the key can try now.
-        peers.request_reconcile_of_others(&newer);
+        peers.request_reconcile_of_other_locks(&newer);
     }
     Ok(Progress::Next(newer))
 }

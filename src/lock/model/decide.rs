@@ -130,7 +130,7 @@ pub struct LockInput<'a> {
     /// The pause after a failed attempt.
     pub pause: Option<WaitReason>,
     /// Whether another replica that reaches the quorum can still take over.
-    pub may_hand_over: bool,
+    pub can_hand_over: bool,
     /// The clock of validities and pauses.
     pub now: Boottime,
     /// The API server's time, for times that it or a controller wrote.

@@ -61,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn no_delay_makes_a_seal_outlive_what_fences_wait_for() {
+    fn no_delay_makes_a_seal_outlive_the_wait_of_fences() {
         let refused = ending("Broken", "1h");
         assert_eq!(lock_delay(&refused, MAX_TTL), Duration::from_secs(20));
         assert_eq!(left_of_delay(&refused, Some(UnixMillis(-3_600_000)), MAX_TTL), MAX_TTL);
     }
 
     #[test]
-    fn the_delay_counts_from_the_end_of_the_validity() {
+    fn the_delay_begins_at_the_end_of_the_validity() {
         let until = MilliTime::from_millis(10_000).unwrap();
         let end = |delay, limit| end_of_delay(&ending("Expired", delay), until, limit).map(MilliTime::as_millis);
         assert_eq!(end("8s", Some(MAX_TTL)), Some(18_000));

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_counts_from_when_its_record_was_seen_to_change() {
+    fn a_heartbeat_lasts_from_the_observed_change_of_its_record() {
         let mut heartbeat = Heartbeat::new(at(0));
         let mut observe = |version: &str, now| {
             heartbeat.observe(Some(version.into()), now);

@@ -137,7 +137,7 @@ pub enum UnfitJob {
 }
 
 /// Whether the operator is allowed to start this Job. `name` is for messages.
-pub fn may_be_started(job: &Job, name: &str) -> Result<(), UnfitJob> {
+pub fn check_startable(job: &Job, name: &str) -> Result<(), UnfitJob> {
     let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.clone()).filter(|by| by != JOB_CONTROLLER);
     let queue = QUEUE_LABELS.into_iter().find(|label| job.labels().contains_key(*label));
     let is_foreign = |owner: &&OwnerReference| owner.controller == Some(true) && owner.kind != "CronJob";
@@ -162,7 +162,7 @@ pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> R
         () if job.metadata.deletion_timestamp.is_some() => Err(UnfitJob::Deleted { job: job_name() }),
         () if is_finished(job) => Err(UnfitJob::Finished { job: job_name() }),
         () if requested_lock(job).is_none() => Err(UnfitJob::NotAsked { job: job_name() }),
-        () => may_be_started(job, name),
+        () => check_startable(job, name),
     };
     is_wanted?;
     match () {

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_tells_that_it_was_cordoned_and_when() {
+    fn a_cordoned_node_has_the_time_of_its_cordon_taint() {
         let node = |spec: serde_json::Value| parsed::<Node>(json!({"spec": spec}));
         let taint = |key: &str| json!([{"key": key, "effect": "NoSchedule", "timeAdded": "1970-01-01T00:00:09Z"}]);
         let cordoned = node(json!({"unschedulable": true, "taints": taint(UNSCHEDULABLE_TAINT)}));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn when_most_nodes_are_silent_it_is_the_observer_that_was_away() {
+    fn no_node_is_unreachable_when_most_nodes_are_silent() {
         let nodes = nodes(&[("a", "Unknown"), ("b", "Unknown"), ("c", "True")]);
         assert!(!is_unreachable("a", &nodes));
     }

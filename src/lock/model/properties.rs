@@ -91,7 +91,7 @@ proptest! {
             trouble: None,
             place,
             pause: paused.then_some(pause),
-            may_hand_over: true,
+            can_hand_over: true,
             now,
             api_now: wall,
         };
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn any_foreign_key_is_described_and_its_value_is_not_shown(state in key_state(), max: Option<u32>) {
+    fn any_foreign_key_is_described_without_its_value(state in key_state(), max: Option<u32>) {
         let max = max.map(|millis| Duration::from_millis(millis.into()));
         let occupant = Occupant { member: "q-0".into(), holder: state.clone() };
         let longest = occupant.holder.remaining();

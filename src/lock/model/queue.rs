@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_holder_the_position_counts_those_who_wait() {
+    fn the_queue_position_counts_only_waiting_locks() {
         let holder = holds("h", 5, "job-1");
         let lock = claim("a", 6, json!({}));
         let behind = |position| {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_go_first_as_slots_are_free() {
+    fn as_many_locks_go_first_as_slots_are_free() {
         let two = |name: &str, second: u8, slot: Option<i32>| {
             let status = slot.map(|slot| json!({"transitions": 1, "holder": {"identity": name, "slot": slot}}));
             claim(name, second, json!({"spec": {"slots": 2}, "status": status}))
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_slots_of_a_holder_counts_whatever_its_age() {
+    fn the_number_of_slots_of_a_holder_decides_at_any_age() {
         let waits = shaped("c", 0, 2, waiting());
         let holder = shaped("a2", 9, 1, held());
         assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().to_string().contains("ns/a2 holds the key"));

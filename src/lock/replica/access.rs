@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_its_quorum_cannot_hold_yet_or_never_is_told_why() {
+    fn a_refusal_by_the_quorum_has_a_reason_and_a_message() {
         use AcceptedReason::{QuorumNotReady, TTLTooLong};
         let delayed = |ttl: &str, delay: &str| json!({"ttl": ttl, "lockDelay": delay, "claim": {"identity": "a"}});
         let in_force = |ttl: &str| json!({"maxTTLInForce": ttl});

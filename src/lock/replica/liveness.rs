@@ -30,7 +30,7 @@ use crate::time::{Boottime, UnixMillis};
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether a lock's holder is checked at all.
-pub fn are_asked(lock: &DistributedLock) -> bool {
+pub fn is_holder_checked(lock: &DistributedLock) -> bool {
     lock.spec.liveness.is_some() || has_heartbeat(lock)
 }
 
@@ -175,7 +175,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(300);
 
     #[test]
-    fn only_failures_in_a_row_count() {
+    fn only_consecutive_failures_are_counted() {
         let mut failures = 0;
         let mut count = |answer: Result<(), &str>| count(&mut failures, answer.map_err(str::to_owned), 2).is_ok();
         assert!(count(Err("refused")) && count(Ok(())) && count(Err("refused")));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_is_asked_as_a_kubelet_would() {
+    async fn a_pod_is_probed_as_by_a_kubelet() {
         let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
         let pod = Arc::new(pod);
         let well = server("HTTP/1.1 204 No Content\r\n\r\n").await;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_that_accepts_and_never_answers_is_not_waited_for() {
+    async fn a_probe_of_a_pod_that_never_answers_fails_at_its_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = i32::from(listener.local_addr().unwrap().port());
         let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();

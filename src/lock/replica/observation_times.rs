@@ -48,7 +48,7 @@ mod tests {
     use crate::tests::boottime as at;
 
     #[test]
-    fn the_first_sight_of_a_hold_and_of_its_end_stays() {
+    fn the_first_observation_of_a_hold_and_of_its_end_stays() {
         let times = ObservationTimes::default();
         let end = json!({"since": "2026-01-01T00:00:00.000Z", "reason": "Suspended"});
         for (now, nonce, ends, since) in [

@@ -55,7 +55,7 @@ pub struct Renewal {
 
 /// Whether the holder is checked before a renewal.
 fn is_asked(hold: &Hold, lock: &DistributedLock) -> bool {
-    hold.published && liveness::are_asked(lock)
+    hold.published && liveness::is_holder_checked(lock)
 }
 
 /// The batches of a round: holds of one namespace on one quorum object.

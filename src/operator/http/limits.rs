@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_never_ends_its_request_is_let_go() {
+    async fn a_peer_that_never_ends_its_request_is_disconnected() {
         let (address, _server) = served(Limits { time: Duration::from_millis(20), ..Limits::default() }).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nx:").await.unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_is_served_when_others_have_taken_every_seat() {
+    async fn a_new_peer_is_served_when_all_connections_are_taken() {
         let (address, _server) = served(Limits { connections: 1, ..Limits::default() }).await;
         let first = TcpStream::connect(address).await.unwrap();
         assert!(asked(TcpStream::connect(address).await.unwrap()).await.ends_with("hello\n"));

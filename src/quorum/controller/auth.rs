@@ -63,7 +63,7 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth> {
             return refuse(sources, &Problem::PasswordsUnusable { secret }, LONGEST_BACKOFF).await;
         }
         SecretsStep::MakeFirst => make(sources, plan, Auth::random()).await?,
-        SecretsStep::MakeAnew => {
+        SecretsStep::Recreate => {
             let made = make(sources, plan, Auth::replacement(cluster.api_now())).await?;
             cluster.publish_event(QuorumEvent::AuthLost { secret }).await;
             made

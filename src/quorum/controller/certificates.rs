@@ -54,7 +54,7 @@ pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls> {
     let (session, observed) = (observer.sources.session, &observer.observe());
     let plan = observed.plan;
     // Whether a member's pod uses TLS, or will use it after its creation.
-    let speaks = |member: &MemberPlan| observed.speaks_tls(&member.name).unwrap_or(plan.tls.is_some());
+    let speaks = |member: &MemberPlan| observed.uses_tls(&member.name).unwrap_or(plan.tls.is_some());
     let tls: Vec<bool> = plan.members.iter().map(speaks).collect();
     let is_used = plan.tls.is_some() || tls.contains(&true);
     let read = if is_used { Some(read_again(observer.cluster, observed).await?) } else { None };

@@ -243,7 +243,7 @@ mod tests {
     use crate::quorum::model::plan::validate;
 
     #[test]
-    fn the_acl_files_tell_whose_rights_have_changed() {
+    fn the_acl_files_give_the_users_with_changed_rights() {
         let old = "user default off\nuser probe on nopass\nuser operator on #1\nuser locker-e1 on #2 ~*\n\
                    user a-e1 on #3 ~a/*\nuser b-e1 on #4 ~b/*\n";
         let new = "user default off\nuser probe on\nuser operator on #9\nuser locker-e1 on #2 ~*\n\

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_goes_with_its_client_its_namespace_and_its_acceptance() {
+    fn a_copy_is_removed_with_its_client_namespace_or_acceptance() {
         let (a, b) = (copy("ci", "a"), copy("ci", "b"));
         let recorded = std::slice::from_ref(&a);
         assert_eq!(sorted(&[("ci", "a")], recorded, &["a"]), [vec![a.clone()], vec![]]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_told_by_their_labels() {
+    fn copies_are_identified_by_their_labels() {
         let (_, plan) = quorum(&[], &[]);
         let secret = |quorum: &str, namespace: &str, client: &str| -> Secret {
             let labels = json!({QUORUM_LABEL: quorum, QUORUM_NAMESPACE_LABEL: namespace, CLIENT_LABEL: client});

@@ -118,7 +118,7 @@ fn tls(observed: &Observed<'_>) -> Option<Condition> {
             Some(MemberError::Untrusted(text)) => Some(text.clone()),
             _ => None,
         };
-        let tls = observed.speaks_tls(&member.name);
+        let tls = observed.uses_tls(&member.name);
         Some(Served { member: member.name.clone(), tls, certificate: state.certificate(), failure })
     });
     let read = observed.memory.tls.lock();

@@ -64,7 +64,7 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration> {
     if !quorum.finalizers().iter().any(|finalizer| finalizer == QUORUM_FINALIZER) {
         return Ok(RESYNC);
     }
-    let plan = plan_of_what_is(&quorum);
+    let plan = plan_of_existing_members(&quorum);
     let (mut wake, mut waits, mut ended, mut unconfirmed) = (RESYNC, Vec::new(), Vec::new(), Vec::new());
     for link in sources.session.links().iter() {
         let ending = end_member(sources, link, plan.as_ref(), true).await?;
@@ -139,7 +139,7 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
     }
     let pod = sources.pod_of(link, &quorum);
     let reach = state.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), cluster.now());
-    let threat = record.may_be_open();
+    let threat = record.can_be_open();
     let verdict = sources.verdict(&quorum, threat, pod.as_deref()).await?;
     let of_process = threat.map(|process| process.run_id.as_str());
     let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
@@ -291,7 +291,7 @@ fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>, 
 }
 
 /// A plan for the existing members, even if the specification is invalid now.
-fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
+fn plan_of_existing_members(quorum: &RedisQuorum) -> Option<Plan> {
     plan::validate(quorum).ok().or_else(|| {
         let mut quorum = quorum.clone();
         quorum.spec.clients.clear();

@@ -130,7 +130,7 @@ async fn keep_memory(cluster: &Cluster<'_>, snapshot: &MemberSnapshot) -> Result
 ///
 /// Returns the time of the next attempt, if the API server does not delete the pod.
 async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<Option<Monotonic>> {
-    let Some(process) = snapshot.process.as_ref().or_else(|| snapshot.record.may_be_open()) else { return Ok(None) };
+    let Some(process) = snapshot.process.as_ref().or_else(|| snapshot.record.can_be_open()) else { return Ok(None) };
     let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);
     let pod = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid));
     let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else { return Ok(None) };

@@ -220,9 +220,9 @@ impl Observed<'_> {
     }
 
     /// Whether a member's pod uses TLS. `None` if it has no pod.
-    pub(super) fn speaks_tls(&self, name: &str) -> Option<bool> {
+    pub(super) fn uses_tls(&self, name: &str) -> Option<bool> {
         let is_its = |pod: &&Pod| pod.labels().get(MEMBER_LABEL).is_some_and(|of| of == name);
-        self.pod(name).filter(is_its).map(facts::speaks_tls)
+        self.pod(name).filter(is_its).map(facts::uses_tls)
     }
 
     /// Whether the process in a member's pod refuses the operator's password.

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_else_may_change_is_compared() {
+    fn fields_of_other_writers_are_not_compared() {
         let base =
             json!({"metadata": {"name": "q-0", "uid": "u", "labels": {"a": "b"}}, "spec": {"clusterIP": "None"}});
         let changed = |pointer: &str, field: &str, value: Value| {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn own_notes_are_kept_and_others_do_not_matter() {
+    fn only_the_operators_own_annotations_are_compared() {
         let with = |annotations: Value| service(json!({"metadata": {"annotations": annotations}}));
         let desired = with(json!({"a": "1"}));
         assert!(has_notes(&desired, &with(json!({"a": "1", "b": "2"}))));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_of_others_survive_and_nothing_else() {
+    fn an_update_keeps_foreign_annotations_and_finalizers() {
         let desired =
             service(json!({"metadata": {"name": "q-0", "labels": {"a": "b"}}, "spec": {"clusterIP": "None"}}));
         let found = service(json!({

@@ -62,7 +62,7 @@ pub(super) async fn conclude(observer: &Observer<'_>) -> Result<()> {
     let (cluster, observed) = (observer.cluster, observer.observe());
     let (overview, now) = (decide::overview(&observed), cluster.api_time());
     let everything = |status: &mut RedisQuorumStatus| {
-        announce_counts(status, cluster, &observed);
+        publish_rejoin_times(status, cluster, &observed);
         let (generation, lists) = (observed.quorum.metadata.generation, refresh(status, &observed));
         status::conditions(status, &lists, &overview, (generation, now));
         status::watch_conditions(status, &observed.watched, (generation, now));
@@ -76,7 +76,7 @@ pub(super) async fn refuse(cluster: &Cluster<'_>, quorum: &RedisQuorum, problem:
     cluster.replace(quorum, |status| status::refused(status, problem, (generation, now))).await
 }
 
-fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observed: &Observed<'_>) {
+fn publish_rejoin_times(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observed: &Observed<'_>) {
     let delay = effective::rejoin_delay_of(&observed.quorum);
     for published in status.members.iter_mut().filter(|published| published.state == MemberState::Fenced) {
         let Some((_, state)) = observed.link(&published.name) else { continue };

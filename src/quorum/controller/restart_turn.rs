@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn two_stuck_members_do_not_wait_for_each_other_for_ever() {
+    fn two_stuck_members_do_not_block_each_other_permanently() {
         let (mut since, away) = (BTreeMap::new(), [silent("m0"), silent("m1")]);
         let mut can_restart = |name, seconds| are_back_except(name, &mut since, &away, at(seconds), (false, DELAY));
         for second in 0..30 {

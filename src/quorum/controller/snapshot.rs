@@ -96,7 +96,7 @@ impl Sources<'_> {
         };
         let clocks = self.session.clocks();
         // The times of all members that are away are recorded at each observation, whether or not one of them is stuck.
-        let others_are_back = self.are_others_back(&quorum, link, now);
+        let others_are_back = self.are_other_members_back(&quorum, link, now);
         Ok(MemberSnapshot {
             epoch_raised: state.raised() == Some(self.term.epoch),
             clock_jumped: state.processes.last().is_some_and(|last| clocks.step_of(&last.run_id).is_some()),
@@ -177,7 +177,7 @@ impl Sources<'_> {
     /// Whether the other members allow a restart of this one, which serves no client.
     ///
     /// Members are restarted one at a time. Otherwise a client could make the quorum lose all locks at once.
-    fn are_others_back(&self, quorum: &RedisQuorum, link: &MemberLink, now: Monotonic) -> bool {
+    fn are_other_members_back(&self, quorum: &RedisQuorum, link: &MemberLink, now: Monotonic) -> bool {
         let away = quorum.members().iter().filter(|member| member.state != MemberState::Admitted);
         let away = away.map(|member| Away {
             name: &member.name,
@@ -221,7 +221,7 @@ impl MemberSnapshot {
             must_restart: self.must_restart,
             unreported: self.container_report == ContainerReport::Never,
             process: self.process.as_ref(),
-            forgot: memories.is_some_and(|(recorded, now)| status::has_forgotten(recorded, &now)),
+            forgot: memories.is_some_and(|(recorded, now)| status::has_lost_data(recorded, &now)),
             unfit: external && status::unfit(members, self.name(), observation).is_some(),
         };
         if external { decide_external(&input) } else { decide(&input) }

@@ -38,7 +38,7 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
         let observation = state.observation().filter(|observation| link.answers() && observation.run_id == run_id)?;
         Some(((link.clone(), run_id), observation.counter.unwrap_or_default()))
     });
-    let lag = if session.may_vote() { counters::MOST_LAG } else { 0 };
+    let lag = if session.allows_votes() { counters::MOST_LAG } else { 0 };
     let (highest, members) = counters::behind(counters.collect(), at_least, lag);
     join_all(members.iter().map(|(link, run_id)| link.raise_counter(run_id, highest))).await;
     // The highest counter includes tokens of clients outside the operator, so the floor rises above those as well.

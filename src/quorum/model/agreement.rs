@@ -203,7 +203,7 @@ impl Agreement {
     ///
     /// A majority of own members needs no record, because no other operator can have the same list. It stops for a known
     /// conflict, so each external member is tried first.
-    pub fn may_vote(&self, now: Boottime) -> bool {
+    pub fn allows_votes(&self, now: Boottime) -> bool {
         let has_own_majority =
             self.own_members() >= majority(&self.list) && self.claimed().all(|(_, master)| master.tried);
         let is_ready = has_own_majority || self.is_joined(now);
@@ -243,7 +243,7 @@ impl Agreement {
     ///
     /// Every external member holds a claim of it at this moment. `None` if one of them does not.
     pub fn agreed_ttl(&self, now: Boottime) -> Option<Duration> {
-        let claim = self.claim.as_ref().filter(|_| self.is_kept_everywhere(now) && self.may_vote(now))?;
+        let claim = self.claim.as_ref().filter(|_| self.is_kept_everywhere(now) && self.allows_votes(now))?;
         Some(claim.ttl)
     }
 

@@ -51,7 +51,7 @@ struct Passwords {
     /// When they replaced lost passwords, in milliseconds of Unix time.
     /// It is 0 for the first secrets of a quorum.
     #[serde(default)]
-    made_anew: i64,
+    recreated_at: i64,
     /// The grants of the clients.
     #[serde(default)]
     grants: Grants,
@@ -77,14 +77,14 @@ impl Auth {
     ///
     /// `now` is Unix time. It must be later than the times of earlier replacements.
     pub fn replacement(now: UnixMillis) -> Self {
-        Self { passwords: Passwords { made_anew: now.0.max(1), ..Passwords::default() }, ..Self::random() }
+        Self { passwords: Passwords { recreated_at: now.0.max(1), ..Passwords::default() }, ..Self::random() }
     }
 
     /// A public name of these secrets.
     ///
     /// `None` for the first secrets of a quorum, so that its objects do not contain an id.
     pub fn id(&self) -> Option<String> {
-        (self.passwords.made_anew != 0).then(|| hex(&derive(&self.seed, &["id"])[..ID_BYTES]))
+        (self.passwords.recreated_at != 0).then(|| hex(&derive(&self.seed, &["id"])[..ID_BYTES]))
     }
 
     /// Reads secrets from the seed in the auth Secret.
@@ -125,7 +125,7 @@ impl Auth {
     ///
     /// Members are then started with these secrets. So the other secrets never come back, even if a replica still has a copy of them.
     pub fn supersedes(&self, other: &Self) -> bool {
-        self.passwords.made_anew > other.passwords.made_anew
+        self.passwords.recreated_at > other.passwords.recreated_at
             || (self.seed == other.seed && self.generation() > other.generation())
     }
 

@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_behind_is_raised_to_the_highest_number() {
+    fn a_counter_that_is_behind_is_raised_to_the_highest_number() {
         assert_eq!(behind_of(&[5_000, 9_000, 5_040], 0), (9_000, vec![0, 2]));
         assert_eq!(behind_of(&[5_000, 5_900, 6_000], 0), (6_000, vec![]), "a vote that was missed");
         // The member with the highest number is away, and its token is known.
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_does_not_count_is_not_copied() {
+    fn an_outlier_of_the_counters_is_not_copied() {
         assert_eq!(behind_of(&[5_000, OUTLIER, (1 << 53) - 1], 0), (5_000, vec![]));
         assert_eq!(behind_of(&[5_000, 5_500], OUTLIER), (5_500, vec![]));
     }

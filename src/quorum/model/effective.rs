@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn where_masters_are_shared_a_larger_value_waits_for_the_others() {
+    fn a_larger_value_on_shared_masters_waits_for_every_operator() {
         let publish = |wanted, published: Option<u64>, agreed: Option<u64>| {
             let quorum = quorum(wanted, published);
             let (max_ttl, _) = next(&quorum, &mut None, false, at(100));
@@ -209,7 +209,7 @@ mod tests {
     ///
     /// A grant is possible in that time, so the wait starts again, as with another value.
     #[test]
-    fn the_wait_begins_anew_with_another_specification() {
+    fn another_specification_restarts_the_wait() {
         for (wanted, expected) in [(20_000, 20), (10_000, 10)] {
             let mut count = None;
             in_force(&mut quorum(10_000, Some(30_000)), &mut count, &[(100, false)]);

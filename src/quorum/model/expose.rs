@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_balancer_says_where_it_is() {
+    fn a_load_balancer_has_the_set_address_or_that_of_its_service() {
         let balanced = plan(json!({"type": "LoadBalancer", "addresses": ["a.example.com"]}));
         let service = |ingress| -> Service {
             serde_json::from_value(json!({"status": {"loadBalancer": {"ingress": [ingress]}}})).unwrap()
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_named() {
+    fn an_invalid_address_or_range_is_named() {
         let expose = serde_json::from_value(json!({"type": "NodePort", "addresses": ["a", "b c"]})).unwrap();
         assert_eq!(ExposePlan::new(&expose), Err(Invalid::Address("b c".to_owned())));
         for bad in ["192.0.2.0", "192.0.2.0/33", "300.0.2.0/24", "192.0.2/24", ":/8", "2001:db8::/129", "a/8", ""] {

@@ -47,7 +47,7 @@ pub fn no_process((namespace, name): (&str, &str), pod: Option<&Pod>, refused: O
 }
 
 /// Whether a member's pod uses TLS. A pod uses either TLS or plain TCP.
-pub fn speaks_tls(pod: &Pod) -> bool {
+pub fn uses_tls(pod: &Pod) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     volumes.is_some_and(|volumes| volumes.iter().any(|volume| volume.name == TLS_VOLUME))
 }

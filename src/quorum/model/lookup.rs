@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_does_not_tell_which_quorums_other_namespaces_have() {
+    fn a_refusal_does_not_reveal_quorums_of_other_namespaces() {
         let quorums = [quorum("locks", "payroll", false, json!({}))];
         let refused = |name: &str| {
             let lock = lock(json!({"quorumRef": {"name": name, "namespace": "locks"}}));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_where_it_was_granted_whatever_is_said_now() {
+    fn a_hold_stays_on_the_quorum_that_granted_it() {
         // Its namespace is no longer allowed, and the default is another quorum.
         let (old, new) = (quorum("locks", "old", false, json!({})), quorum("locks", "new", true, all()));
         let recorded = held(Some("uid of old"));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_allowed_as_the_quorum_says() {
+    fn a_quorum_allows_its_own_and_the_selected_namespaces() {
         let selector = |selector: Value| json!({"allowedNamespaces": {"from": "Selector", "selector": selector}});
         let team = |operator: &str, values: &[&str]| {
             selector(json!({"matchExpressions": [{"key": "team", "operator": operator, "values": values}]}))

@@ -62,7 +62,7 @@ pub enum SecretsStep {
     /// Publish the loss. Until this time another replica can write its copy back.
     AwaitCopy(Monotonic),
     /// Make secrets that replace the lost ones.
-    MakeAnew,
+    Recreate,
     /// An administrator must check the existing Secret.
     ///
     /// Its content is possibly an accident, and possibly worth more than new secrets.
@@ -82,7 +82,7 @@ pub fn decide(input: &Input<'_>) -> SecretsStep {
         (Found::Nothing, None) if !input.has_members => SecretsStep::MakeFirst,
         (Found::Nothing, None) => {
             let until = input.missing_since.unwrap_or(input.now) + COPY_WITHIN;
-            if input.now < until { SecretsStep::AwaitCopy(until) } else { SecretsStep::MakeAnew }
+            if input.now < until { SecretsStep::AwaitCopy(until) } else { SecretsStep::Recreate }
         }
     }
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_never_made_where_any_are_left() {
+    fn no_secrets_are_created_while_any_exist() {
         let (a, b) = (Auth::random(), Auth::random());
         for now in [0, 1_000_000] {
             let step = |found: &Found, in_use| step(found, in_use, true, Some(0), now);
@@ -130,15 +130,15 @@ mod tests {
     }
 
     #[test]
-    fn they_are_made_anew_when_no_replica_has_come_forward() {
+    fn lost_secrets_are_replaced_if_no_replica_has_a_copy() {
         assert_eq!(step(&Found::Nothing, None, false, None, 5), SecretsStep::MakeFirst);
         assert_eq!(step(&Found::Nothing, None, true, None, 5), SecretsStep::AwaitCopy(at(15)));
         assert_eq!(step(&Found::Nothing, None, true, Some(5), 14), SecretsStep::AwaitCopy(at(15)));
-        assert_eq!(step(&Found::Nothing, None, true, Some(5), 15), SecretsStep::MakeAnew);
+        assert_eq!(step(&Found::Nothing, None, true, Some(5), 15), SecretsStep::Recreate);
     }
 
     #[test]
-    fn lost_ones_do_not_come_back() {
+    fn lost_secrets_do_not_supersede_their_replacement() {
         let (lost, replacement) = (Auth::random(), Auth::replacement(UnixMillis(7)));
         // A user restored them, or they come from a replica that was cut off.
         let decided = |found: &Auth, in_use: &Auth| step(&Found::Secrets(found.clone()), Some(in_use), true, None, 5);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_is_told_until_every_member_runs_with_the_new_ones() {
+    fn the_loss_is_reported_until_all_members_have_new_passwords() {
         let member = |started_with, answers| MemberSummary { started_with, answers, ..MemberSummary::default() };
         let (new, old) = (member(StartedWith::These, true), member(StartedWith::Others, false));
         let (gone, starting) = (member(StartedWith::Nothing, false), member(StartedWith::These, false));

@@ -40,7 +40,7 @@ pub fn users_since(quorum: &RedisQuorum, name: &str, lists: &Lists) -> i64 {
 pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
     let is_external = quorum.member(name).is_some_and(|member| member.external.is_some());
     users_since(quorum, name, lists) >= lists.epoch
-        || record_named(quorum, name).may_be_open().is_none()
+        || record_named(quorum, name).can_be_open().is_none()
         || is_declared_dead(quorum, name)
         || (is_external && !lists.token_list().iter().any(|member| member == name))
 }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_stops_everything_but_what_was_begun() {
+    fn a_pause_stops_all_steps_except_a_begun_replacement() {
         let paused = |states| step_with(states, Input { paused: true, ..ORDINARY });
         assert_eq!(paused([NEW, OLD, OLD]), RolloutStep::Paused(vec!["q-1".into(), "q-2".into()]));
         assert!(matches!(paused([NEW, (Some(true), Standing::Out), OLD]), RolloutStep::Paused(_)));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_member_that_goes_is_waited_for() {
+    fn a_lost_member_without_its_old_pod_delays_the_next_one() {
         // Its pod ends, or there is none. The member is no longer lost, but not back yet.
         let waits = step([(None, Standing::Silent), LOST, LOST]);
         assert!(matches!(waits, RolloutStep::Wait(_, Until::MembersVote { members }) if members == "q-0"));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_members_wait_for_no_lock_and_no_change_but_for_a_person() {
+    fn only_a_pause_delays_the_replacement_of_lost_members() {
         let input = Input { changing: true, incomplete_locks: &["shop/job".to_owned()], ..ORDINARY };
         assert_eq!(step_with([LOST; 3], input), RolloutStep::Replace("q-0".into()));
         assert!(matches!(step_with([LOST; 3], Input { paused: true, ..input }), RolloutStep::Paused(_)));

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_uses_a_password_before_every_member_accepts_it() {
+    fn a_new_password_is_used_after_every_member_accepts_it() {
         assert_eq!(step(1, "t", [OLD, OLD, OLD]), confirm("q-0", false));
         assert_eq!(step(1, "t", [NEW, NEW, OLD]), confirm("q-2", false));
         assert_eq!(step(1, "t", [NEW, AWAY, OLD]), confirm("q-2", false), "a new password disturbs no connection");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn old_passwords_stay_until_a_person_says_finish() {
+    fn old_passwords_stay_until_the_annotation_is_finish() {
         assert_eq!(step(2, "t", [NEW, NEW, NEW]), RotationStep::AwaitFinish);
         assert_eq!(step(2, "another", [NEW, NEW, NEW]), RotationStep::AwaitFinish);
         assert_eq!(step(2, FINISH, [NEW, OLD, NEW]), confirm("q-1", false), "a process that started during that time");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_what_to_do() {
+    fn the_progress_of_a_rotation_names_the_next_step() {
         let auth = at(2);
         let text = progress(auth.rotation().unwrap(), &members([NEW; 3]), &RotationStep::AwaitFinish);
         assert!(text.ends_with("redlock-operator.io/rotate-passwords=finish, to remove the old ones"), "{text}");

@@ -7,7 +7,7 @@ mod overview;
 mod watches;
 
 pub use agreement::quorum_agrees;
-pub use external::{has_forgotten, memory, merged, unfit};
+pub use external::{has_lost_data, memory, merged, unfit};
 pub use messages::{Condition, MemberWaits, QuorumMessage};
 pub use overview::{Overview, conditions, ready_column, refused};
 pub use watches::{ClockReport, Keys, Watched, watch_conditions};

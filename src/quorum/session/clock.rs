@@ -91,7 +91,7 @@ impl ClockGuard {
         state.own = Some(own);
         if suspended {
             tracing::info!("this machine was suspended, so the members' clocks are compared from now on");
-            state.begin_anew();
+            state.reset_baselines();
         }
         let rule = state.rule;
         let reading = ClockOffset::of_reading(sample.time, Duration::ZERO, sample.sent, sample.received);
@@ -143,7 +143,7 @@ impl ClockGuard {
 
 impl State {
     /// Judges each clock from its next reading on. Steps that were attributed to a process stay.
-    fn begin_anew(&mut self) {
+    fn reset_baselines(&mut self) {
         self.watched.retain(|_, watched| watched.convicted.is_some());
     }
 
@@ -155,7 +155,7 @@ impl State {
             Attribution::NoClock | Attribution::Open => false,
             Attribution::Observer(step) => {
                 tracing::warn!(%step, "the clocks of all members moved equally against this machine's clock, so they are compared from now on");
-                self.begin_anew();
+                self.reset_baselines();
                 self.together = Some((step, now));
                 true
             }

@@ -12,15 +12,15 @@ use crate::redlock::{Elector, Electorate, MemberError, MemberName, RunId};
 
 impl QuorumSession {
     /// Whether the operators that share masters with the quorum let its votes count.
-    pub fn may_vote(&self) -> bool {
-        self.shared.agreement.lock().may_vote(self.context.clock.boottime())
+    pub fn allows_votes(&self) -> bool {
+        self.shared.agreement.lock().allows_votes(self.context.clock.boottime())
     }
 
     /// The process of a member whose votes count now.
     fn voting_run_id(&self, quorum: &RedisQuorum, link: &MemberLink) -> Option<RunId> {
         let run_id = admitted_run_id(quorum, link.name.as_str())?;
         let (agreement, now) = (self.shared.agreement.lock(), self.context.clock.boottime());
-        (agreement.may_vote(now) && agreement.counts(&link.name, &run_id, now)).then_some(run_id)
+        (agreement.allows_votes(now) && agreement.counts(&link.name, &run_id, now)).then_some(run_id)
     }
 
     /// The members that can vote at this moment.

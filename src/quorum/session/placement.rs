@@ -80,7 +80,7 @@ impl QuorumSession {
                 self.timers.note_container(link.name.as_str(), pod);
             }
             let record = record_named(&quorum, link.name.as_str());
-            if let Some(process) = record.may_be_open() {
+            if let Some(process) = record.can_be_open() {
                 let is_there = pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid);
                 self.timers.note_pod(&process.pod_uid, is_there);
             }

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_is_raised_ahead_of_need_and_asked_for_once() {
+    fn the_floor_is_requested_once_and_ahead_of_need() {
         let floor = i64::from(FLOOR_STEP);
         let tokens = Tokens::default();
         tokens.update(&quorum(floor));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_object_harms_only_itself() {
+    fn an_unreadable_object_does_not_affect_readable_ones() {
         let (cache, mut follower) = Cache::<DistributedLock>::unfilled(vec![None]);
         let mut changes = Box::pin(cache.changes());
         list(vec![lock("good", "1h"), lock("bad", "9999999h")]).for_each(|event| follower.take(0, event, NOW));

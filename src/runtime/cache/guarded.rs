@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_makes_an_object_or_a_list_unreadable_by_its_metadata() {
+    fn odd_times_in_metadata_leave_an_objects_identity_readable() {
         let mut odd = lock("odd", "1h");
         // The API server takes this time from the client that writes the object.
         odd["metadata"]["managedFields"] = json!([{"manager": "m", "time": "9999-12-31T23:59:59Z"}]);

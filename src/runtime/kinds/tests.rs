@@ -11,7 +11,7 @@ fn read<K: Kind>(object: Value) -> K {
 }
 
 #[test]
-fn a_pod_is_kept_without_what_nobody_reads() {
+fn a_cached_pod_has_only_the_fields_that_are_read() {
     let long = "x".repeat(10_000);
     let pod: Pod = read(json!({
         "metadata": {"name": "p", "uid": "u", "finalizers": [long], "labels": {"app": "a"}, "annotations":
@@ -31,7 +31,7 @@ fn a_pod_is_kept_without_what_nobody_reads() {
 }
 
 #[test]
-fn the_volumes_of_a_member_say_what_it_was_started_with() {
+fn a_cached_member_pod_keeps_its_secret_volumes() {
     let pod: Pod = read(json!({
         "metadata": {"name": "p", "labels": {MEMBER_LABEL: "q-0"}}, "spec": {"containers": [], "volumes": [
             {"name": "config", "secret": {"secretName": "s", "items": [{"key": "acl-1", "path": "users.acl"}]}}]}}));
@@ -40,7 +40,7 @@ fn the_volumes_of_a_member_say_what_it_was_started_with() {
 }
 
 #[test]
-fn a_pod_keeps_why_it_does_not_start() {
+fn a_cached_pod_keeps_the_reason_why_it_does_not_start() {
     let pod: Pod = read(json!({"metadata": {"name": "p"}, "status": {
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}],
         "containerStatuses": [{"name": "redis", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
@@ -57,7 +57,7 @@ fn a_pod_keeps_why_it_does_not_start() {
 }
 
 #[test]
-fn a_node_keeps_what_tells_the_deletion_of_its_machine() {
+fn a_cached_node_keeps_its_provider_id() {
     let node: Node =
         read(json!({"metadata": {"name": "n"}, "spec": {"providerID": "aws:///i-1", "podCIDR": "10.0.0.0/24"}}));
     let spec = node.spec.as_ref().unwrap();
@@ -103,7 +103,7 @@ fn a_lock_keeps_its_spec_its_status_and_its_finalizers() {
 }
 
 #[test]
-fn a_job_keeps_what_decides_about_its_start() {
+fn a_cached_job_keeps_the_fields_that_its_start_needs() {
     let job: Job = read(json!({"metadata": {"name": "j", "annotations": {"redlock-operator.io/lock": "a"}},
         "spec": {"suspend": true, "template": {"metadata": {"annotations": {"redlock-operator.io/token": "7", "x": "y"}},
             "spec": {"terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": "i"}]}}}}));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_calm_minutes_make_earlier_ones_forgotten() {
+    fn twenty_calm_minutes_reset_the_count_of_hand_overs() {
         let mut memory = Memory::default();
         memory.observe(Some(Record { count: 9, at: NOW.0 }), at(100));
         assert!(!memory.allows(at(699), NOW) && memory.allows(at(700), NOW));

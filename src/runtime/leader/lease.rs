@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lease_is_left_to_others_for_the_delay() {
+    fn a_free_lease_is_left_to_other_replicas_for_the_delay() {
         let take =
             |millis| evaluate(&spec(None, 7), "me", None, TAKE_DELAY, Duration::from_millis(millis)) == Verdict::Take;
         assert_eq!((take(0), take(1_499), take(1_500)), (false, false, true));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_no_clock_can_have_made_is_not_believed() {
+    fn an_epoch_that_no_clock_can_have_made_is_ignored() {
         let now = unix(1_000);
         assert_eq!(plausible_epoch(5_000, Some(900), now), Some(5_000), "a clock was an hour ahead");
         assert_eq!(plausible_epoch(i64::from(i32::MAX), Some(900), now), None);

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lasts_says_something() {
+    fn reachability_is_used_only_after_it_is_steady() {
         let mut reach = Reach::default();
         reach.observe(reachability(&[("ns/a", true), ("ns/a-unused", false), ("ns/b", false)]), at(10));
         assert!(!reach.is_steady("ns/a", at(12)) && reach.is_steady("ns/a", at(13)));

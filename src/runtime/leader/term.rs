@@ -129,7 +129,7 @@ impl Term {
     /// Requests that another replica leads, which perhaps reaches `quorum` (`<namespace>/<name>`).
     ///
     /// Returns whether the wish is new.
-    pub fn wish_to_hand_over(&self, quorum: &str, now: Boottime) -> bool {
+    pub fn request_hand_over(&self, quorum: &str, now: Boottime) -> bool {
         let mut table = self.wishes.by_quorum.lock();
         if table.contains_key(quorum) {
             return false;
@@ -140,7 +140,7 @@ impl Term {
     }
 
     /// Whether this replica can still release the Lease because of `quorum`.
-    pub fn may_hand_over(&self, quorum: &str, now: Boottime) -> bool {
+    pub fn can_hand_over(&self, quorum: &str, now: Boottime) -> bool {
         let since = self.wishes.by_quorum.lock().get(quorum).copied();
         !self.wishes.refused.load(Ordering::Acquire) && since.is_none_or(|since| now.since(since) < HAND_OVER_TIMEOUT)
     }
@@ -176,7 +176,7 @@ mod tests {
     use crate::time::TokioClock;
 
     #[test]
-    fn a_term_says_which_higher_epoch_a_member_obeys() {
+    fn a_term_ends_at_a_higher_epoch_and_names_it() {
         let term = Term::new(7);
         assert!(!term.outdated(7) && !term.outdated(3), "these epochs are not higher");
         assert!(term.outdated(9) && !term.outdated(12), "the first one ends the term");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_runs_for_a_term_whose_time_is_over() {
+    async fn no_work_runs_after_the_end_of_its_term() {
         let clock = TokioClock::new();
         let term = Term::new(1);
         term.last_until(clock.boottime() + Duration::from_secs(3));
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_open_until_it_is_refused_or_nothing_has_come_of_it() {
+    fn a_hand_over_request_is_open_until_a_refusal_or_its_timeout() {
         let term = Term::new(1);
-        assert!(term.may_hand_over("ns/q", at(10)));
-        assert!(term.wish_to_hand_over("ns/q", at(10)) && !term.wish_to_hand_over("ns/q", at(11)));
-        assert!(term.may_hand_over("ns/q", at(11)) && !term.may_hand_over("ns/q", at(12)));
+        assert!(term.can_hand_over("ns/q", at(10)));
+        assert!(term.request_hand_over("ns/q", at(10)) && !term.request_hand_over("ns/q", at(11)));
+        assert!(term.can_hand_over("ns/q", at(11)) && !term.can_hand_over("ns/q", at(12)));
         term.reaches("ns/q");
-        assert!(term.wish_to_hand_over("ns/q", at(20)) && term.may_hand_over("ns/q", at(20)));
+        assert!(term.request_hand_over("ns/q", at(20)) && term.can_hand_over("ns/q", at(20)));
         term.refuse(true);
-        assert!(!term.may_hand_over("ns/q", at(20)));
+        assert!(!term.can_hand_over("ns/q", at(20)));
     }
 }

@@ -182,10 +182,10 @@ async fn a_leader_without_a_quorum_hands_over_to_a_better_replica() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_slips_away_is_handed_over_at_once() {
+async fn a_requested_hand_over_happens_at_once() {
     let (clock, a, b) = leader_and_another().await;
     let term = a.term().unwrap();
-    assert!(term.wish_to_hand_over("ns/q", clock.boottime()));
+    assert!(term.request_hand_over("ns/q", clock.boottime()));
     let waited = until(|| b.leads(), millis(2_000)).await;
     assert!(waited <= millis(550), "{waited:?}");
     assert!(term.over.is_cancelled());
@@ -215,15 +215,15 @@ async fn without_any_reachable_quorum_hand_overs_become_rarer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_lost_only_when_the_lease_was_let_go_a_moment_ago() {
+async fn a_new_leader_cannot_hand_over_for_some_seconds() {
     let (clock, a, b) = leader_and_another().await;
     let term = a.term().unwrap();
-    assert!(term.may_hand_over("ns/q", clock.boottime()));
-    term.wish_to_hand_over("ns/q", clock.boottime());
+    assert!(term.can_hand_over("ns/q", clock.boottime()));
+    term.request_hand_over("ns/q", clock.boottime());
     until(|| b.leads(), millis(2_000)).await;
-    assert!(!b.term().unwrap().may_hand_over("ns/q", clock.boottime()));
+    assert!(!b.term().unwrap().can_hand_over("ns/q", clock.boottime()));
     sleep(millis(12_000)).await;
-    assert!(b.term().unwrap().may_hand_over("ns/q", clock.boottime()));
+    assert!(b.term().unwrap().can_hand_over("ns/q", clock.boottime()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,15 +232,15 @@ async fn a_quorum_that_is_gone_ends_no_term() {
     a.set_reachable(&[]);
     let term = a.term().unwrap();
     sleep(millis(1_500)).await;
-    term.wish_to_hand_over("ns/q", clock.boottime());
+    term.request_hand_over("ns/q", clock.boottime());
     sleep(millis(2_500)).await;
-    assert!(!term.may_hand_over("ns/q", clock.boottime()), "holds on that quorum are lost");
+    assert!(!term.can_hand_over("ns/q", clock.boottime()), "holds on that quorum are lost");
     sleep(millis(20_000)).await;
     assert!(!term.over.is_cancelled() && !b.leads());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_shuts_down_lets_the_lease_go() {
+async fn a_leader_that_shuts_down_releases_the_lease() {
     let (server, clock, a) = leader(Q).await;
     let b = Replica::start(&server, "b", clock, NO_Q);
     sleep(millis(2_000)).await;

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn no_member_counts_while_the_quorum_grants_no_lock() {
+    fn no_vote_is_available_while_the_quorum_grants_no_lock() {
         for (available, votes) in [("False", 0), ("Unknown", 1)] {
             let mut quorum = (*quorum()).clone();
             let available = condition("QuorumAvailable", available, "Disagreement");

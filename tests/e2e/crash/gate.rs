@@ -97,7 +97,7 @@ impl Gate {
     }
 
     /// Lets the delayed write continue.
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn continue_write(&self) {
         self.0.mishap.send_replace(Mishap::Nothing);
     }
 
@@ -142,12 +142,12 @@ impl Gate {
     }
 
     /// Delivers the delayed events.
-    pub(crate) fn let_through(&self) {
+    pub(crate) fn deliver_events(&self) {
         self.0.held_back.send_replace(None);
     }
 
     /// Waits until a watch with this path can continue.
-    async fn until_let_through(&self, path: &str) {
+    async fn until_delivery(&self, path: &str) {
         let mut held_back = self.0.held_back.subscribe();
         // The sender lives in the gate.
         let _ended = held_back.wait_for(|objects| objects.is_none_or(|objects| !path.ends_with(objects))).await;
@@ -282,7 +282,7 @@ where
     Answer::from_stream(Answer::new(body).into_data_stream().then(move |chunk| {
         let (gate, path) = (gate.clone(), path.clone());
         async move {
-            gate.until_let_through(&path).await;
+            gate.until_delivery(&path).await;
             chunk
         }
     }))

@@ -26,10 +26,11 @@ const MAX_TTL: Duration = Duration::from_secs(4);
 const START_LIMIT: Duration = Duration::from_secs(90);
 const DAY: i64 = 86_400;
 
-pub(crate) async fn no_operator_leader_alerts_and_the_command_says_so(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_missing_operator_leader_alerts_and_the_doctor_names_it(bench: Bench) -> anyhow::Result<()> {
     const ALERT: &str = "RedlockNoOperatorLeader";
     let prometheus = Prometheus::start(&bench).await?;
-    prometheus.is_silent(ALERT).await?;
+    // Prometheus evaluates the rules once before its first scrape.
+    prometheus.until_clears(ALERT, None).await?;
     operators::while_stopped(&bench.cluster, async {
         doctor_names(&bench, &["operator", "no lock is granted without a leader"]).await?;
         prometheus.until_fires(ALERT, None).await

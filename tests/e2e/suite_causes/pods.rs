@@ -31,7 +31,7 @@ fn never_ready() -> Value {
 }
 
 /// Creates an election whose only candidate is this pod, and checks that each surface names the cause.
-async fn elects_nobody(bench: &Bench, pod: Value, cause: &[&str]) -> anyhow::Result<()> {
+async fn check_candidate_cause(bench: &Bench, pod: Value, cause: &[&str]) -> anyhow::Result<()> {
     let pod = create(bench, pod).await?;
     // The operator writes the Event once, so the cause must exist before the lock does.
     if cause.contains(&"ErrImagePull") {
@@ -47,12 +47,12 @@ async fn elects_nobody(bench: &Bench, pod: Value, cause: &[&str]) -> anyhow::Res
 
 pub(crate) async fn a_candidate_whose_image_is_missing_is_named(bench: Bench) -> anyhow::Result<()> {
     let pod = candidate(&bench, IDLE, json!({"image": MISSING_IMAGE}));
-    elects_nobody(&bench, pod, &["app-0", "ErrImagePull"]).await
+    check_candidate_cause(&bench, pod, &["app-0", "ErrImagePull"]).await
 }
 
 pub(crate) async fn a_candidate_that_no_node_takes_is_named(bench: Bench) -> anyhow::Result<()> {
     let pod = with(worker(&bench, "app-0", "app", IDLE), json!({"nodeSelector": {"disk": "golden"}}));
-    elects_nobody(&bench, pod, &["app-0", "Unschedulable"]).await
+    check_candidate_cause(&bench, pod, &["app-0", "Unschedulable"]).await
 }
 
 pub(crate) async fn a_candidate_that_crashes_is_named_with_its_exit_code(bench: Bench) -> anyhow::Result<()> {
@@ -63,17 +63,17 @@ pub(crate) async fn a_candidate_that_crashes_is_named_with_its_exit_code(bench: 
 
 pub(crate) async fn a_candidate_that_lacks_a_config_map_is_named(bench: Bench) -> anyhow::Result<()> {
     let pod = candidate(&bench, IDLE, json!({"envFrom": [{"configMapRef": {"name": "absent"}}]}));
-    elects_nobody(&bench, pod, &["app-0", "CreateContainerConfigError"]).await
+    check_candidate_cause(&bench, pod, &["app-0", "CreateContainerConfigError"]).await
 }
 
 pub(crate) async fn a_candidate_that_is_not_ready_is_named(bench: Bench) -> anyhow::Result<()> {
-    elects_nobody(&bench, candidate(&bench, IDLE, never_ready()), &["app-0 is not ready"]).await
+    check_candidate_cause(&bench, candidate(&bench, IDLE, never_ready()), &["app-0 is not ready"]).await
 }
 
-pub(crate) async fn a_candidate_with_two_containers_is_asked_for_one(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_candidate_with_two_containers_needs_the_name_of_one(bench: Bench) -> anyhow::Result<()> {
     let mut pod = worker(&bench, "app-0", "app", IDLE);
     pod["spec"]["containers"] = json!([container(&bench, "app", IDLE), container(&bench, "mesh", IDLE)]);
-    elects_nobody(&bench, pod, &["app-0", "app, mesh", "spec.election.container"]).await
+    check_candidate_cause(&bench, pod, &["app-0", "app, mesh", "spec.election.container"]).await
 }
 
 pub(crate) async fn a_claim_whose_init_container_runs_is_pointed_to_it(bench: Bench) -> anyhow::Result<()> {

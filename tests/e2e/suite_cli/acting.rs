@@ -42,7 +42,7 @@ pub(crate) async fn a_wait_ends_at_a_held_or_free_lock_or_its_timeout(bench: Ben
     Ok(())
 }
 
-pub(crate) async fn a_holder_that_is_asked_steps_down(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_holder_steps_down_on_request(bench: Bench) -> anyhow::Result<()> {
     let lock = Lock::create(&bench, claim("first", "scheduler", None, TTL)).await?;
     let before = token(&lock.held(SOON).await?.object)?;
     let mark = lock.recorder.versions().len();
@@ -56,7 +56,7 @@ pub(crate) async fn a_holder_that_is_asked_steps_down(bench: Bench) -> anyhow::R
     Ok(())
 }
 
-pub(crate) async fn a_hold_that_is_broken_is_in_the_history_with_who_and_why(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn the_history_names_user_and_reason_of_a_broken_hold(bench: Bench) -> anyhow::Result<()> {
     let lock = Lock::create(&bench, claim("first", "reindex", None, TTL)).await?;
     let before = token(&lock.held(SOON).await?.object)?;
     let key = format!("{}/reindex", bench.namespace);

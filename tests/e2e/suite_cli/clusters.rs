@@ -40,13 +40,13 @@ async fn side_by_side(bench: &Bench) -> anyhow::Result<()> {
         .beside("cluster", async |other| {
             let _quorums = (masters.ready(bench, quorum.clone()).await?, masters.ready(other, quorum).await?);
             let observed = [jobs_of(bench).await?, jobs_of(other).await?];
-            each_time_in_one_of_them(&observed, [bench, other], "q").await
+            check_scheduled_times_run_once(&observed, [bench, other], "q").await
         })
         .await
 }
 
 /// Creates a CronJob in both clusters and checks that each scheduled time runs in one of them.
-pub(crate) async fn each_time_in_one_of_them(
+pub(crate) async fn check_scheduled_times_run_once(
     observed: &[Recorder<Job>; 2],
     clusters: [&Bench; 2],
     quorum: &str,

@@ -69,12 +69,16 @@ pub(crate) async fn controllers_in_go_lead_one_after_the_other(bench: Bench) -> 
     ensure!(took <= most, "the next one leads after {took:?}, the limit is {most:?}");
     let mut third = start(&bench, "third")?;
     one_waits(&bench).await?;
-    a_released_lock_goes_on_at_once(&bench, &mut second, &third).await?;
+    the_next_controller_leads_after_a_release(&bench, &mut second, &third).await?;
     a_broken_lock_ends_its_controller(&bench, &mut third).await?;
     check(&[&first, &second, &third])
 }
 
-async fn a_released_lock_goes_on_at_once(bench: &Bench, second: &mut Program, third: &Program) -> anyhow::Result<()> {
+async fn the_next_controller_leads_after_a_release(
+    bench: &Bench,
+    second: &mut Program,
+    third: &Program,
+) -> anyhow::Result<()> {
     let its_claim = held(bench).await?.name_any();
     let signalled = bench.now();
     terminate(&second.child).await?;

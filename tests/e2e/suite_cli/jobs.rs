@@ -21,7 +21,7 @@ use crate::{
     pods::{container, pod_security},
     poll,
     record::{Recorder, Version},
-    suite_lock::support::{IDLE, LockVersion, works_on},
+    suite_lock::support::{IDLE, LockVersion, works_after_sigterm},
 };
 
 /// The limit from the start of a Job to the end of its pod's work.
@@ -216,7 +216,7 @@ pub(crate) async fn a_job_at_its_max_hold_keeps_the_lock_until_its_pod_ends(benc
     let pods = pods_of(&bench, "long").await?;
     // It works through four of its six seconds of grace.
     let annotations = [("lock", "long"), ("ttl", "4s"), ("max-hold", "8s")];
-    let long = create(&bench, job(&bench, "long", &annotations, &works_on(Duration::from_secs(4)))).await?;
+    let long = create(&bench, job(&bench, "long", &annotations, &works_after_sigterm(Duration::from_secs(4)))).await?;
     let claim = claim_of(&bench, "long").await?;
     claim.until(SOON, "Held", |v| is_held(&v.object)).await?;
     let next = create(&bench, job(&bench, "next", &[("lock", "long"), ("ttl", "4s")], "true")).await?;
@@ -237,7 +237,7 @@ pub(crate) async fn a_job_at_its_max_hold_keeps_the_lock_until_its_pod_ends(benc
     Ok(())
 }
 
-pub(crate) async fn a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_job_is_deleted_after_its_wait_timeout_only_on_request(bench: Bench) -> anyhow::Result<()> {
     let holder = Lock::create(&bench, claim("holder", "busy", None, TTL)).await?;
     holder.held(SOON).await?;
     let waits = [("lock", "busy"), ("ttl", "4s"), ("wait-timeout", "2s")];
@@ -259,7 +259,7 @@ pub(crate) async fn a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that(benc
     complete(&stays).await.map(drop)
 }
 
-pub(crate) async fn a_job_that_others_manage_is_left_alone(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_job_with_another_manager_is_left_alone(bench: Bench) -> anyhow::Result<()> {
     let annotations = [("lock", "theirs")];
     let mut queued = job(&bench, "queued", &annotations, "true");
     queued["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "batch"});
@@ -306,7 +306,7 @@ pub(crate) async fn a_job_that_another_client_suspends_is_left_alone(bench: Benc
     seen.until_after(mark.saturating_sub(1), JOB_LIMIT, "runs again with a larger token", again).await.map(drop)
 }
 
-pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn the_operator_can_change_no_other_field_of_jobs(bench: Bench) -> anyhow::Result<()> {
     bench.create::<Job>(job(&bench, "theirs", &[("lock", ""), ("ttl", "4s")], "true")).await?;
     bench.create::<Job>(job(&bench, "of-others", &[("ttl", "4s")], "true")).await?;
     let mut asks = job(&bench, "asks", &[("lock", "none"), ("on-wait-timeout", "Delete")], "true");

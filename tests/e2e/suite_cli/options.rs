@@ -43,7 +43,7 @@ pub(crate) async fn as_many_commands_run_at_a_time_as_there_are_slots(bench: Ben
     Ok(())
 }
 
-pub(crate) async fn a_claim_has_what_the_command_was_told(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_claim_has_the_options_of_its_command(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = format!("{}/reindex", bench.namespace);
     let message =
@@ -109,7 +109,7 @@ async fn direct(bench: &Bench, how: &str) -> anyhow::Result<i64> {
 /// Releases a claim that is bound to a pod by its key, and an election by its object.
 ///
 /// The next leader of the election follows immediately.
-pub(crate) async fn a_release_hands_over_what_pods_hold(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_release_hands_over_locks_of_pods(bench: Bench) -> anyhow::Result<()> {
     let deployment = pods::application("app", 2, &bench.cluster.member_image);
     bench.create::<Deployment>(deployment).await?;
     bench.kubectl(&["wait", "--for=condition=Available", "deployment/app", "--timeout=100s"]).await?;

@@ -15,7 +15,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(10);
 
-pub(crate) async fn locks_are_listed_and_told_of_in_text_and_json(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn locks_are_listed_and_described_in_text_and_json(bench: Bench) -> anyhow::Result<()> {
     let (namespace, ns) = (bench.namespace.clone(), ["-n", bench.namespace.as_str()]);
     let empty = prints(&bench, &[&["list"], &ns[..]].concat()).await?;
     ensure!(empty == format!("No locks in namespace {namespace}.\n"), "{empty}");
@@ -120,7 +120,7 @@ pub(crate) async fn a_claim_that_waits_is_explained_from_the_quorum_to_the_queue
 /// The viewer has a role of the chart.
 ///
 /// The command uses the flags for another kubeconfig and context.
-pub(crate) async fn a_viewer_sees_locks_and_is_told_which_role_breaks_them(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_viewer_can_list_locks_and_doctor_names_the_missing_role(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     let (namespace, key) = (bench.namespace.as_str(), format!("{}/reindex", bench.namespace));
     bench.create_account("viewer", "redlock-operator-view").await?;

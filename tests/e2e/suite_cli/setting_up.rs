@@ -83,7 +83,7 @@ pub(crate) async fn a_report_has_the_objects_and_no_secret(bench: Bench) -> anyh
     Ok(())
 }
 
-pub(crate) async fn the_program_sets_itself_up(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn the_program_installs_itself_and_its_completions(bench: Bench) -> anyhow::Result<()> {
     let directory = folder(&bench);
     let bin = format!("{directory}/bin");
     ensure!(prints(&bench, &["install", &bin]).await? == format!("{bin}/redlock\n"));
@@ -102,7 +102,7 @@ pub(crate) async fn the_program_sets_itself_up(bench: Bench) -> anyhow::Result<(
     Ok(())
 }
 
-pub(crate) async fn errors_say_what_to_do_next(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn errors_name_the_next_step(bench: Bench) -> anyhow::Result<()> {
     let absent = format!("{}/nothing", bench.namespace);
     fails(&bench, &["status", &absent], "next: See which locks exist: redlock list -n").await?;
     let malformed = redlock(&bench, &["status", "a key"]).await?;

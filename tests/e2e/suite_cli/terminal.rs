@@ -42,7 +42,7 @@ fn queries(bench: &Bench) -> Vec<(String, &'static str)> {
     .into()
 }
 
-pub(crate) async fn a_person_sees_colours_and_a_pipe_does_not(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_terminal_gets_colours_and_a_pipe_does_not(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     for (command, _) in queries(&bench) {
         let observed = at_terminal(&bench, "NO_COLOR=", &command, "").await?;
@@ -63,7 +63,7 @@ pub(crate) async fn a_person_sees_colours_and_a_pipe_does_not(bench: Bench) -> a
     Ok(())
 }
 
-pub(crate) async fn every_look_has_the_formats_for_programs(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn every_query_has_the_formats_for_programs(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     for (command, list) in queries(&bench) {
         let words: Vec<&str> = command.split(' ').collect();
@@ -82,7 +82,7 @@ pub(crate) async fn every_look_has_the_formats_for_programs(bench: Bench) -> any
     fails(&bench, &["list", "-o", "xml"], "json, yaml, wide, name").await
 }
 
-pub(crate) async fn a_person_sees_how_a_wait_goes_on(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_terminal_shows_the_progress_of_a_wait(bench: Bench) -> anyhow::Result<()> {
     let (_first, _second) = two_claims(&bench).await?;
     let namespace = &bench.namespace;
     let run = format!("run --lock {namespace}/reindex --wait 3s -- true");
@@ -124,7 +124,7 @@ pub(crate) async fn a_screen_is_drawn_again_until_it_is_left(bench: Bench) -> an
     Ok(())
 }
 
-pub(crate) async fn a_person_is_asked_before_exclusion_is_given_up(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_forced_break_at_a_terminal_needs_a_confirmation(bench: Bench) -> anyhow::Result<()> {
     let lock = Lock::create(&bench, claim("first", "reindex", None, TTL)).await?;
     let before = token(&lock.held(SOON).await?.object)?;
     let command = format!("break {}/reindex --reason stuck --force", bench.namespace);

@@ -23,7 +23,7 @@ const TTL: Duration = Duration::from_secs(4);
 const BEFORE_EXTENSION: Duration = Duration::from_secs(1);
 const VICTIM: usize = 1;
 
-pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn every_library_continues_while_a_member_is_fenced(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let redis = Client::start(&quorum).await?;
     let claimed = Lock::create(&bench, claim("claimed", "claimed", Some("q"), TTL)).await?;

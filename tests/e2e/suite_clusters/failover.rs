@@ -15,7 +15,7 @@ use crate::{
     locks::{Lock, SOON, token},
     poll,
     programs::{CLIENT_GO, Program, TTL, allow_leases, check},
-    suite_cli::clusters::{each_time_in_one_of_them, jobs_of},
+    suite_cli::clusters::{check_scheduled_times_run_once, jobs_of},
     suite_gate::controllers::gated,
     suite_lock::support::{IDLE, POD_LIMIT, led_by, run, with, worker},
 };
@@ -134,7 +134,7 @@ pub(crate) async fn a_leader_elsewhere_follows_when_an_api_server_is_frozen(benc
 pub(crate) async fn a_cron_job_in_both_clusters_runs_once(bench: Bench) -> anyhow::Result<()> {
     in_both(&bench, async |one, two| {
         let observed = [jobs_of(one).await?, jobs_of(two).await?];
-        each_time_in_one_of_them(&observed, [one, two], &format!("{QUORUM}/{QUORUM}")).await
+        check_scheduled_times_run_once(&observed, [one, two], &format!("{QUORUM}/{QUORUM}")).await
     })
     .await
 }

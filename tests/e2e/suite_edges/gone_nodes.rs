@@ -28,7 +28,7 @@ const SLACK: Duration = Duration::from_secs(10);
 /// One quorum has its only member on the remaining node, and its lock is passed on.
 ///
 /// The other quorum has lost its majority. Its holder loses the lock, and no other claim gets it.
-pub(crate) async fn two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn two_permanently_lost_nodes_do_not_keep_a_lock(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let left = operators::node_of_leader(&bench.cluster).await?;
     let gone: Vec<_> = nodes(&bench).await?.into_iter().filter(|node| *node != left).collect();

@@ -90,7 +90,7 @@ async fn meets(world: &World, gate: &Gate, first: &Lock, mishap: Mishap) -> anyh
             until_delayed().await?;
             let note = r#"{"metadata":{"annotations":{"example.org/note":"somebody else was here"}}}"#;
             world.bench.patch("dlock", &first.name, note).await?;
-            gate.go_on();
+            gate.continue_write();
         }
     }
     Ok(asked)

@@ -56,7 +56,7 @@ fn check_shapes(locks: &[&Lock]) -> anyhow::Result<()> {
 ///
 /// Such claims wait before and behind claims of the holder's shape. They are not granted next to a holder, even after the
 /// oldest object is deleted. When the key is free, the oldest waiting claim decides the shape.
-pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn claims_of_another_shape_neither_block_nor_join_a_holder(bench: Bench) -> anyhow::Result<()> {
     let spent = Lock::take(&bench, shaped("spent", 1, json!({}))).await?;
     next_second(&bench).await;
     let holder = Lock::queue(&bench, shaped("holder", 1, json!({}))).await?;

@@ -87,7 +87,7 @@ async fn is_followed(bench: &Bench, program: Released, name: &str) -> anyhow::Re
     check(&[&first, &second])
 }
 
-pub(crate) async fn a_leader_of_before_the_lock_is_followed_when_it_has_stopped(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_from_before_the_lock_is_followed_after_its_stop(bench: Bench) -> anyhow::Result<()> {
     prepare(&bench).await?;
     let mut before = Program::of_pod(&bench, CLIENT_GO, "app-1").await?;
     before.leads(LONG).await?;

@@ -67,7 +67,7 @@ pub(crate) async fn a_container_in_a_crash_loop_does_not_keep_leadership_by_name
 /// A container that reads the token at its start leads only with a larger one.
 ///
 /// README has this rule.
-pub(crate) async fn a_container_with_an_earlier_token_knows_whether_it_leads(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_restarted_container_leads_only_with_a_larger_token(bench: Bench) -> anyhow::Result<()> {
     // Each run of the container becomes ready only after a while.
     let probe = json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 3, "periodSeconds": 1});
     let pod = with_container(worker(&bench, "app-0", "app", IDLE), json!({"readinessProbe": probe}));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::support::{
     IDLE, LockVersion, POD_LIMIT, check_waited, create, election, is_ready, leader, led_by, message_of_held,
-    next_second, past, placed, run, with, with_container, worker, works_on,
+    next_second, past, placed, run, with, with_container, worker, works_after_sigterm,
 };
 use crate::{
     bench::Bench,
@@ -31,7 +31,7 @@ fn important(bench: &Bench, name: &str, priority: i32) -> Value {
     pod
 }
 
-pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn each_preference_picks_its_candidate_and_keeps_the_leader(bench: Bench) -> anyhow::Result<()> {
     run(&bench, important(&bench, "app-9", 0)).await?;
     next_second(&bench).await;
     run(&bench, important(&bench, "app-10", 7)).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: 
     lock.recorder.until(POD_LIMIT, "it says that the pod is not ready", reports("app-0 is not ready")).await?;
 
     // It becomes a candidate only while it is being deleted, and continues to run for a while.
-    let leaving = worker(&bench, "app-1", "other", &works_on(Duration::from_secs(8)));
+    let leaving = worker(&bench, "app-1", "other", &works_after_sigterm(Duration::from_secs(8)));
     let leaving = run(&bench, with(leaving, json!({"terminationGracePeriodSeconds": 20}))).await?;
     bench.delete::<Pod>("app-1").await?;
     leaving.until(SOON, "being deleted", |v| v.object.metadata.deletion_timestamp.is_some()).await?;

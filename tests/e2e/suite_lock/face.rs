@@ -35,7 +35,7 @@ const FAMILIES: &[(&str, &str)] = &[
     ("redlock_leader", "redlock_leader 1"),
 ];
 
-pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn metrics_have_every_family_and_no_lock_name(bench: Bench) -> anyhow::Result<()> {
     operators::all_available(&bench.cluster).await?;
     let released = Lock::take(&bench, claim("released", "a", None, TTL)).await?;
     released.remove().await?;
@@ -85,7 +85,7 @@ const FORBIDDEN: &[&str] = &[
     "delete leases.coordination.k8s.io",
 ];
 
-pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn the_operator_has_no_unnecessary_rights(bench: Bench) -> anyhow::Result<()> {
     let operator = format!("--as={}", operators::account(&bench.cluster));
     for forbidden in FORBIDDEN {
         let (verb, what) = forbidden.split_once(' ').context("a verb and a resource")?;

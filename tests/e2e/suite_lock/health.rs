@@ -129,7 +129,7 @@ pub(crate) async fn a_frozen_leader_with_a_liveness_check_is_followed_in_time(be
     result
 }
 
-pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_specified(bench: Bench) -> anyhow::Result<()> {
     const FAILURES: u32 = 3;
     // The container continues to run after its server has ended.
     let script = "trap 'exit 0' TERM; mkdir /tmp/www; httpd -f -p 8080 -h /tmp/www & echo $! >/tmp/pid; \

@@ -23,7 +23,7 @@ fn has(pod: &Pod, lock: &str) -> bool {
     pod.metadata.labels.iter().flatten().any(|(name, value)| *name == leader_label(lock) && value == "true")
 }
 
-pub(crate) async fn a_leader_label_set_by_a_person_is_taken_off_within_a_second(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_label_set_by_a_user_is_removed_within_a_second(bench: Bench) -> anyhow::Result<()> {
     let pods = [
         run(&bench, worker(&bench, "app-0", "app", IDLE)).await?,
         run(&bench, worker(&bench, "app-1", "app", IDLE)).await?,

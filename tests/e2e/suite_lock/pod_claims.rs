@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::support::{
     IDLE, LockVersion, POD_LIMIT, SECOND, check_waited, container_of, finished, is_ready, job, next_second,
-    owned_claim, pod_claim, restarts, run, with, worker, works_on,
+    owned_claim, pod_claim, restarts, run, with, worker, works_after_sigterm,
 };
 use crate::{
     bench::Bench,
@@ -86,7 +86,7 @@ pub(crate) async fn a_pod_deleted_by_force_is_in_doubt_and_not_dead(bench: Bench
 }
 
 pub(crate) async fn a_pod_being_deleted_is_renewed_for_until_it_has_ended(bench: Bench) -> anyhow::Result<()> {
-    let pod = worker(&bench, "worker-0", "worker", &works_on(WORKS_ON));
+    let pod = worker(&bench, "worker-0", "worker", &works_after_sigterm(WORKS_ON));
     let pods = run(&bench, with(pod, json!({"terminationGracePeriodSeconds": 30}))).await?;
     let ttl = Duration::from_secs(2);
     let first = Lock::take(&bench, pod_claim("first", "job", "worker-0", ttl)).await?;

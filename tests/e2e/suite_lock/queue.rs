@@ -52,7 +52,7 @@ pub(crate) async fn a_queue_goes_by_priority_and_then_by_age(bench: Bench) -> an
     Ok(())
 }
 
-pub(crate) async fn claims_that_cannot_hold_block_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn claims_that_cannot_hold_do_not_block_the_queue(bench: Bench) -> anyhow::Result<()> {
     let holder = Lock::take(&bench, claim("holder", "reindex", None, TTL)).await?;
     let nobody = with(pod_claim("a-nobody", "reindex", "no-such-pod", TTL), json!({"priority": 9}));
     let nobody = Lock::create(&bench, nobody).await?;

@@ -17,7 +17,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(4);
 
-pub(crate) async fn a_leader_that_is_asked_steps_down(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_steps_down_on_request(bench: Bench) -> anyhow::Result<()> {
     run_pair(&bench, "app", ["app-0", "app-1"]).await?;
     let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
     let held = lock.held(SOON).await?;
@@ -40,7 +40,7 @@ pub(crate) async fn a_leader_that_is_asked_steps_down(bench: Bench) -> anyhow::R
     Ok(())
 }
 
-pub(crate) async fn a_broken_lock_runs_out_and_history_says_who_and_why(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_broken_lock_expires_and_history_names_user_and_reason(bench: Bench) -> anyhow::Result<()> {
     let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
     let held = token(&first.held(SOON).await?.object)?;
     let next = Lock::queue(&bench, claim("next", "job", None, TTL)).await?;
@@ -58,7 +58,7 @@ pub(crate) async fn a_broken_lock_runs_out_and_history_says_who_and_why(bench: B
     lock_names(&bench, "first", "Broken", &["stuck since noon", &bench.user().await?]).await
 }
 
-pub(crate) async fn breaking_by_force_passes_the_lock_on_at_once_and_says_so(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_forced_break_frees_the_lock_at_once_and_is_in_the_history(bench: Bench) -> anyhow::Result<()> {
     let ttl = Duration::from_secs(20);
     let first = Lock::create(&bench, claim("first", "job", None, ttl)).await?;
     let held = token(&first.held(SOON).await?.object)?;

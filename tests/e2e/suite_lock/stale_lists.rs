@@ -42,7 +42,7 @@ async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: 
         Ok(untouched)
     })
     .await?;
-    gate.let_through();
+    gate.deliver_events();
     held.renewed(LONG).await.context("the leader has caught up")?;
     check_never_lost(&held.recorder.versions())?;
     world.keys_agree(&[held]).await?;
@@ -54,7 +54,7 @@ async fn leads_on_old_lists(world: &World, replica: Replica, gate: &Gate, held: 
 /// In the leader's list the lock is free and has a candidate.
 ///
 /// The value on the members looks like that of a dead leader.
-pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_that_missed_a_grant_does_not_undo_it(bench: Bench) -> anyhow::Result<()> {
     world::within(&bench, async |world| {
         let elected = with(election(SUBJECT, SUBJECT, LONG), json!({"quorumRef": {"name": "q"}}));
         let lock = Lock::create(&world.bench, elected).await?;
@@ -69,7 +69,7 @@ pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(benc
 }
 
 /// In the leader's list the first claim holds the lock, and the next one waits.
-pub(crate) async fn a_leader_that_has_not_heard_of_a_release_harms_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_leader_that_missed_a_release_keeps_the_next_hold(bench: Bench) -> anyhow::Result<()> {
     world::within(&bench, async |world| {
         let _first = Lock::take(&world.bench, claim("subject-a", SUBJECT, Some("q"), LONG)).await?;
         let next = Lock::queue(&world.bench, claim("subject-b", SUBJECT, Some("q"), LONG)).await?;

@@ -38,7 +38,7 @@ pub(crate) const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz &&
 pub(crate) type LockVersion = Version<DistributedLock>;
 
 /// A script that waits, and works for this time after a SIGTERM.
-pub(crate) fn works_on(duration: Duration) -> String {
+pub(crate) fn works_after_sigterm(duration: Duration) -> String {
     format!("trap 'sleep {}; exit 0' TERM; while :; do sleep 3600 & wait $!; done", duration.as_secs())
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn job(bench: &Bench, duration: Duration, node: Option<&str>) -
     let mut template = json!({"metadata": {"labels": {"app": "job"}}, "spec": {
         "restartPolicy": "Never", "terminationGracePeriodSeconds": duration.as_secs() + 10,
         "automountServiceAccountToken": false, "securityContext": pod_security(),
-        "containers": [container(bench, "app", &works_on(duration))]}});
+        "containers": [container(bench, "app", &works_after_sigterm(duration))]}});
     if let Some(node) = node {
         template = placed(template, node);
     }

@@ -116,7 +116,7 @@ pub(crate) async fn a_suspended_claim_passes_the_lock_on_and_queues_again(bench:
     Ok(())
 }
 
-pub(crate) async fn lock_delay_keeps_the_next_leader_waiting_too(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn lock_delay_holds_back_the_next_leader_after_a_loss(bench: Bench) -> anyhow::Result<()> {
     const DELAY: Duration = Duration::from_secs(3);
     run_pair(&bench, "app", ["app-0", "app-1"]).await?;
     let lock = with(ordered("app", "app", TTL, None), json!({"lockDelay": "3s"}));

@@ -22,7 +22,7 @@ async fn held_lock(bench: &Bench) -> anyhow::Result<Lock> {
 }
 
 /// Waits until the next leader has renewed the lock and published that.
-async fn carried_on(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
+async fn until_renewed_by_next_leader(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
     lock.renewed(TTL).await.context("by the next leader")?;
     operators::all_available(&bench.cluster).await?;
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
@@ -38,12 +38,12 @@ pub(crate) async fn a_lock_outlives_every_operator_pod(bench: Bench) -> anyhow::
     operators::delete(&bench.cluster, &leader.pod).await?;
     operators::until_next_term(&leases, &leader).await?;
     bench.figures.add("leading operator pod deleted -> next leader", bench.now().since(start));
-    carried_on(&bench, &lock).await?;
+    until_renewed_by_next_leader(&bench, &lock).await?;
 
     let leader = operators::current(&leases)?;
     operators::roll(&bench.cluster).await?;
     operators::until_next_term(&leases, &leader).await?;
-    carried_on(&bench, &lock).await
+    until_renewed_by_next_leader(&bench, &lock).await
 }
 
 pub(crate) async fn a_lock_outlives_sigkill_to_the_leading_operator(bench: Bench) -> anyhow::Result<()> {
@@ -54,5 +54,5 @@ pub(crate) async fn a_lock_outlives_sigkill_to_the_leading_operator(bench: Bench
     bench.cluster.faults.kill_container(&bench.cluster.operator_namespace, &leader.pod, "operator").await?;
     operators::until_next_term(&leases, &leader).await?;
     bench.figures.add("SIGKILL to the leading operator -> next leader", bench.now().since(start));
-    carried_on(&bench, &lock).await
+    until_renewed_by_next_leader(&bench, &lock).await
 }

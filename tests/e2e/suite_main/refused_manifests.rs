@@ -104,7 +104,7 @@ async fn refusals(bench: &Bench, kind: &str, cases: &[Case]) -> anyhow::Result<(
     Ok(())
 }
 
-pub(crate) async fn a_malformed_manifest_is_refused_with_what_to_write_instead(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_malformed_manifest_is_refused_with_a_correction(bench: Bench) -> anyhow::Result<()> {
     let before = operators::restarts(&bench.cluster).await?;
     refusals(&bench, "DistributedLock", LOCKS).await?;
     refusals(&bench, "RedisQuorum", QUORUMS).await?;

@@ -91,7 +91,7 @@ pub(crate) async fn a_deleted_quorum_names_its_held_locks_and_answers_only_ping(
 }
 
 /// A script that has written keeps a member busy, so the leader cannot close it.
-pub(crate) async fn a_quorum_with_a_busy_member_goes(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_quorum_with_a_busy_member_can_be_deleted(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let client = Client::start(&quorum).await?;
     let script = format!("redis.call('SET', '{}/busy', 1) while true do end", bench.namespace);
@@ -106,7 +106,7 @@ pub(crate) async fn a_quorum_with_a_busy_member_goes(bench: Bench) -> anyhow::Re
 }
 
 /// All objects are deleted at the same time, so the Redis pods can end first.
-pub(crate) async fn a_namespace_with_held_locks_goes(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_namespace_with_held_locks_can_be_deleted(bench: Bench) -> anyhow::Result<()> {
     let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     bench.kubectl(&["delete", "statefulsets,pods", "--all", "--wait=false"]).await?;
     let start = bench.now();

@@ -60,7 +60,7 @@ where
     Ok(())
 }
 
-pub(crate) async fn whatever_is_deleted_edited_or_added_is_mended(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn deletions_edits_and_additions_are_mended(bench: Bench) -> anyhow::Result<()> {
     let (_quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let before = pod_uids(&bench, 3).await?;
     mended::<Service>(&bench, "q-0", SOON, &["delete", "service", "q-0"]).await?;

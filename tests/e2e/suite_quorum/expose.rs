@@ -122,7 +122,7 @@ pub(crate) async fn node_ports_are_reached_from_outside_with_a_valid_certificate
 }
 
 /// The cluster has no load balancers, so the test writes their addresses.
-pub(crate) async fn the_address_of_a_load_balancer_is_shown_and_certified(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn the_address_of_a_load_balancer_is_published_and_certified(bench: Bench) -> anyhow::Result<()> {
     let (address, annotation) = ("203.0.113.7", "example.com/balancer");
     let expose = json!({"type": "LoadBalancer", "annotations": {annotation: "small"}});
     let spec = json!({"tls": {"mode": "Managed"}, "expose": expose});

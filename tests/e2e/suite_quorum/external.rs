@@ -36,7 +36,7 @@ fn addresses(masters: &Masters, which: &[usize]) -> Vec<String> {
     which.iter().map(|index| masters.address(*index)).collect()
 }
 
-pub(crate) async fn masters_of_others_alone_vote_after_their_wait(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn external_masters_alone_vote_after_their_wait(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 3).await?;
     let since = bench.wall().0;
     let manifest = masters.manifest("q", 0, &addresses(&masters, &[0, 1, 2]), MAX_TTL);
@@ -62,7 +62,7 @@ pub(crate) async fn masters_of_others_alone_vote_after_their_wait(bench: Bench) 
     lock.remove().await
 }
 
-pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn own_and_external_masters_make_one_quorum(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 1).await?;
     // This member has a DNS name as its address.
     let ip = masters.ip();
@@ -139,7 +139,7 @@ pub(super) fn check_never_disagreed(quorum: &Quorum) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn a_newcomer_that_disagrees_refuses_itself_and_stops_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_disagreeing_newcomer_is_refused_and_the_quorum_continues(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 4).await?;
     let list = |name, which: &[usize], max_ttl| masters.manifest(name, 0, &addresses(&masters, which), max_ttl);
     let quorum = masters.ready(&bench, list("q", &[0, 1, 2], MAX_TTL)).await?;
@@ -243,7 +243,7 @@ pub(crate) async fn two_addresses_of_one_process_have_one_vote(bench: Bench) -> 
     lock.remove().await
 }
 
-pub(crate) async fn masters_are_spoken_to_by_tls_with_authority_and_name_checked(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn tls_to_external_masters_checks_authority_and_name(bench: Bench) -> anyhow::Result<()> {
     let now = bench.wall().0 / 1_000;
     let (authority, other) = (issue::authority("masters", now)?, issue::authority("other", now)?);
     let masters = Masters::start_tls(&bench, 3, &authority).await?;

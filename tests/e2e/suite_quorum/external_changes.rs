@@ -68,7 +68,7 @@ async fn progress(quorum: &Quorum, mark: usize, response: &str) -> anyhow::Resul
     quorum.recorder.until_after(mark, CHANGE_LIMIT, &format!("Progressing says: {response}"), reports).await
 }
 
-pub(crate) async fn a_master_of_others_is_replaced_with_a_pause(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn an_external_master_is_replaced_with_a_pause(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 4).await?;
     let quorum = masters.ready(&bench, manifest(&masters, 0, &[0, 1, 2])).await?;
     let turns = tokio::spawn(contend(bench.clone(), "turn", 12));
@@ -118,7 +118,7 @@ async fn both_change(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     lock.remove().await
 }
 
-pub(crate) async fn own_members_become_masters_of_others_and_back(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn own_members_are_replaced_by_external_masters_and_back(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 3).await?;
     let quorum = masters.ready(&bench, manifest(&masters, 3, &[])).await?;
     let turns = tokio::spawn(contend(bench.clone(), "turn", 20));
@@ -131,7 +131,7 @@ pub(crate) async fn own_members_become_masters_of_others_and_back(bench: Bench) 
     check_exclusion(&turns.await??)
 }
 
-pub(crate) async fn a_dead_master_is_replaced_at_a_persons_word(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_dead_master_is_replaced_once_its_death_is_confirmed(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 4).await?;
     let quorum = masters.ready(&bench, manifest(&masters, 0, &[0, 1, 2])).await?;
     masters.signal(0, "KILL").await?;

@@ -101,7 +101,7 @@ impl LostMember {
     }
 }
 
-pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_a_persons_word(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_a_confirmed_death(bench: Bench) -> anyhow::Result<()> {
     let lost = LostMember::make(&bench).await?;
     let cause = ["q-1", "PredecessorUnconfirmed", &lost.node];
     quorum_names(&bench, "q", "PredecessorUnconfirmed", &cause).await?;
@@ -158,7 +158,7 @@ pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(ben
 /// A node that was disconnected for a while has the same process afterwards.
 ///
 /// The process has kept its data, and needs no wait.
-pub(crate) async fn a_member_that_was_cut_off_goes_on_voting(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_reconnected_member_votes_without_a_new_fence(bench: Bench) -> anyhow::Result<()> {
     let (quorum, lock) = quorum_and_lock(&bench, MAX_TTL, TTL).await?;
     let before = member_of(&quorum.recorder.last()?.object, "q-1").cloned().context("no member q-1")?;
     let node = before.node_name.clone().context("no node")?;

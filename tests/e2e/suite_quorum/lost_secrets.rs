@@ -104,7 +104,7 @@ pub(crate) async fn lost_passwords_are_replaced_and_members_restarted_in_turn(be
 }
 
 /// Two lists are in force, and the operator cannot log in to the members of either.
-pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn passwords_lost_during_a_member_change_are_replaced(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready_with(&bench, "q", MAX_TTL, json!({"members": 1})).await?;
     let lock = held_lock(&bench, TTL).await?;
     let before = token(&lock.recorder.last()?.object)?;
@@ -127,7 +127,7 @@ pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench:
     let next = Lock::create(&bench, claim("next", "job", Some("q"), TTL)).await?;
     let held = next.held(LOSS_LIMIT).await?;
     ensure!(token(&held.object)? > before, "token {} after {before}", token(&held.object)?);
-    membership::clients_are_let_in(&Client::start(&quorum).await?, &bench, 3).await
+    membership::check_clients_can_lock(&Client::start(&quorum).await?, &bench, 3).await
 }
 
 /// The operator cannot close the members, so their pods must end first.

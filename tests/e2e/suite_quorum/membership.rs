@@ -150,7 +150,7 @@ pub(super) async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch:
 }
 
 /// Checks that a client that reads its Secret now can take a lock on all members.
-pub(super) async fn clients_are_let_in(client: &Client, bench: &Bench, members: usize) -> anyhow::Result<()> {
+pub(super) async fn check_clients_can_lock(client: &Client, bench: &Bench, members: usize) -> anyhow::Result<()> {
     let key = format!("{}/now", bench.namespace);
     for member in 0..members {
         let answer = client.redis(member, &["SET", &key, "x", "NX", "PX", "100"]).await?;
@@ -207,7 +207,7 @@ pub(crate) async fn a_single_member_becomes_three_and_no_lock_is_lost_or_split(b
     let late = turns.iter().filter(|turn| turn.from > switched.wall.0).count();
     ensure!(held > 0 && late > 2, "{held} holds outside, {} turns, {late} after the switch", turns.len());
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
-    clients_are_let_in(&Client::start(&quorum).await?, &bench, 3).await?;
+    check_clients_can_lock(&Client::start(&quorum).await?, &bench, 3).await?;
     check_epochs(&quorum)
 }
 

@@ -16,7 +16,7 @@ use crate::{
 
 const MAX_TTL: Duration = Duration::from_secs(2);
 
-pub(crate) async fn objects_of_others_are_refused_and_kept(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn foreign_objects_are_refused_and_kept(bench: Bench) -> anyhow::Result<()> {
     let theirs = json!({"metadata": {"name": "q-1"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "theirs"}}});
     let before = bench.create::<Service>(theirs).await?;
     let quorum = Quorum::create_with(&bench, "q", MAX_TTL, json!({})).await?;
@@ -30,7 +30,7 @@ pub(crate) async fn objects_of_others_are_refused_and_kept(bench: Bench) -> anyh
     quorum.recorder.until(RESTART_LIMIT, "Ready", is_ready).await.map(drop)
 }
 
-pub(crate) async fn the_operator_may_delete_no_other_pods(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn the_operator_can_delete_no_other_pods(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let mut bystander = worker(&bench, "bystander", "app", IDLE);
     bystander["metadata"]["labels"] = json!({"redlock-operator.io/quorum": "q", "redlock-operator.io/member": "q-0"});

@@ -82,7 +82,7 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
     check_held_throughout(&lock.recorder.versions()).map(drop)
 }
 
-pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_paused_update_waits_and_continues_after_the_pause(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let before = pod_uids(&bench, 3).await?;
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout=paused"]).await?;

@@ -66,7 +66,7 @@ where
         .await
 }
 
-pub(crate) async fn large_locks_and_pods_that_come_and_go_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn churn_of_large_locks_and_pods_harms_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let locks = as_tenant(&bench).await?;
     let pods: Api<Pod> = Api::namespaced(locks.clone().into_client(), &bench.namespace);
     Bench::beside(&bench, "large-objects-victim", async |other| {
@@ -94,7 +94,7 @@ fn pending_pod(metadata: Value) -> Value {
             "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}})
 }
 
-pub(crate) async fn a_thousand_elections_on_one_key_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_thousand_elections_on_one_key_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let label = |number: usize| (format!("label-{number}"), json!("value"));
     let labels: serde_json::Map<_, _> = (0..SELECTED).map(label).collect();
     let candidate: Pod = bench.create(pending_pod(json!({"name": "candidate", "labels": labels}))).await?;
@@ -133,7 +133,7 @@ pub(crate) async fn a_thousand_elections_on_one_key_harm_nobody(bench: Bench) ->
     .await
 }
 
-pub(crate) async fn heartbeats_and_renewals_in_quick_succession_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn frequent_heartbeats_and_renewals_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;
     Bench::beside(&bench, "heartbeats-victim", async |other| {

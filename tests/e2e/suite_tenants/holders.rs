@@ -104,7 +104,7 @@ pub(crate) async fn an_application_changes_only_its_own_claims(bench: Bench) -> 
     Ok(())
 }
 
-pub(crate) async fn a_secret_of_others_is_sent_to_no_address(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_foreign_secret_is_sent_to_no_address(bench: Bench) -> anyhow::Result<()> {
     let arguments = ["create", "secret", "generic", "orders", "--from-literal=username=o", "--from-literal=password=p"];
     bench.kubectl(&arguments).await?;
     let external = json!([{"name": "vm", "address": "192.0.2.2:7100", "secretRef": {"name": "orders"}}]);

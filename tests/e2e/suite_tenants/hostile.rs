@@ -23,7 +23,7 @@ const MAX_TTL: Duration = Duration::from_secs(4);
 /// The addresses of peers, and the connections that each address keeps to the operator's port.
 const PEERS: [(u8, usize); 2] = [(1, 2_000), (32, 17)];
 
-pub(crate) async fn masters_whose_answers_do_not_end_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn masters_with_endless_answers_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 0).await?;
     let mut addresses = Vec::new();
     for index in 0..3 {
@@ -62,7 +62,7 @@ pub(crate) async fn masters_that_fall_silent_move_the_leadership_rarely(bench: B
     .await
 }
 
-pub(crate) async fn connections_to_the_operators_port_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn connections_to_the_operators_port_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     for (peers, count) in PEERS {
         let masters = Masters::start(&bench, 0).await?;
         let from = masters.add_peers(peers).await?;
@@ -85,7 +85,7 @@ fn ip(pod: &Pod) -> anyhow::Result<&str> {
     pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).context("a pod without an address")
 }
 
-pub(crate) async fn a_quorum_that_calls_itself_the_default_is_nobodys(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_quorum_that_a_tenant_marks_as_default_is_not_used(bench: Bench) -> anyhow::Result<()> {
     Bench::beside(&bench, "default-quorum-victim", async |other| {
         let victim = Victim::new(other).await?;
         let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;

@@ -34,17 +34,17 @@ const REPORT_LIMIT: Duration = Duration::from_secs(ATTACK);
 /// An attack has begun after this time.
 const BEGUN: Duration = Duration::from_secs(3);
 
-pub(crate) async fn endless_scripts_that_have_written_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn endless_scripts_that_have_written_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let does = r#"say "EVAL 'redis.call(\"SET\",KEYS[1],1) while true do end' 1 $key"; sleep 3"#;
     suffer(&bench, "endless scripts that have written", does, Some("script")).await
 }
 
-pub(crate) async fn a_hundred_endless_scripts_at_once_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_hundred_endless_scripts_at_once_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let does = r#"for i in {1..100}; do say "EVAL 'while true do end' 0"; done; sleep 3"#;
     suffer(&bench, "100 endless scripts at once", does, None).await
 }
 
-pub(crate) async fn scripts_that_build_long_texts_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn scripts_that_build_long_texts_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let does = r#"
         while say "EVAL 'local t={} for i=1,60 do t[i]=string.rep(\"x\",1048576)..i end return #t' 0"; do
             read -r -t 5 -u 3 _ || break
@@ -52,7 +52,7 @@ pub(crate) async fn scripts_that_build_long_texts_harm_nobody_else(bench: Bench)
     suffer(&bench, "60 MB of Lua strings", does, None).await
 }
 
-pub(crate) async fn thousands_of_loaded_scripts_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn thousands_of_loaded_scripts_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let does = r#"
         pad=$(printf '%9000s' '' | tr ' ' x)
         for i in {1..2000}; do say "SCRIPT LOAD 'return \"$i$pad\"'"; done
@@ -60,7 +60,7 @@ pub(crate) async fn thousands_of_loaded_scripts_harm_nobody_else(bench: Bench) -
     suffer(&bench, "2,000 x SCRIPT LOAD of 9 kB", does, None).await
 }
 
-pub(crate) async fn answers_that_are_not_read_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn unread_answers_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let does = r#"
         value=$(printf '%900000s' '' | tr ' ' x)
         printf '*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n' ${#key} "$key" ${#value} "$value" >&3
@@ -69,7 +69,7 @@ pub(crate) async fn answers_that_are_not_read_harm_nobody_else(bench: Bench) -> 
     suffer(&bench, "40 answers of 0.9 MB that are not read", does, None).await
 }
 
-pub(crate) async fn a_large_argument_that_is_announced_harms_nobody_else(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_large_announced_argument_harms_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let does = r#"
         printf '*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$300000000\r\n' ${#key} "$key" >&3
         for i in {1..5}; do sleep 1; printf x >&3 || break; done"#;

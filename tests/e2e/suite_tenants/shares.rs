@@ -130,7 +130,7 @@ pub(crate) async fn kill_leader(lock: &Lock, attack: &str) -> anyhow::Result<Str
     Ok(leads)
 }
 
-pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn thousands_of_waiting_claims_cost_few_writes_and_no_delay(bench: Bench) -> anyhow::Result<()> {
     let count = std::env::var("CLAIMS").ok().and_then(|text| text.parse().ok()).unwrap_or(SERVED - 1);
     let replicas = Replicas::watch(&bench.cluster).await?;
     let holder = Lock::take(&bench, claim("holder", "reindex", None, TTL)).await?;
@@ -161,7 +161,7 @@ pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench
     replicas.check().await
 }
 
-pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn creations_and_deletions_in_a_loop_harm_no_other_tenant(bench: Bench) -> anyhow::Result<()> {
     let tenant = as_tenant(&bench).await?;
     Bench::beside(&bench, "creates-and-deletes-victim", async |victim| {
         let held = hold(victim, HELD, None, Duration::from_secs(3)).await?;
@@ -206,7 +206,7 @@ pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Be
     .await
 }
 
-pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_thousand_published_locks_delay_no_other_tenants_writes(bench: Bench) -> anyhow::Result<()> {
     const MANY: usize = 1_000;
     let recorder = watch_all(&bench).await?;
     let tenant = as_tenant(&bench).await?;

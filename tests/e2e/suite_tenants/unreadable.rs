@@ -118,7 +118,7 @@ fn is_reported(lock: &Value) -> bool {
     })
 }
 
-pub(crate) async fn claims_that_were_stored_unreadable_harm_only_themselves(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn unreadable_stored_claims_do_not_affect_other_claims(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     for name in ["held", "going"] {
         Lock::create(&bench, claim(name, name, Some("q"), TTL)).await?.held(SOON).await?;

@@ -64,7 +64,7 @@ fn targets_of(quorum: &RedisQuorum, secrets: &Last<Secret>) -> Option<Vec<Target
     // The members of the URLs, in their order. Members that join or leave have none.
     let mut voters = status.voters.clone();
     voters.sort();
-    let speaks_tls = |member: &String| {
+    let uses_tls = |member: &String| {
         let position = voters.iter().position(|voter| voter == member);
         let url = position.and_then(|position| urls.lines().nth(position)).or_else(|| urls.lines().next());
         url.is_some_and(|url| url.starts_with("rediss:"))
@@ -76,7 +76,7 @@ fn targets_of(quorum: &RedisQuorum, secrets: &Last<Secret>) -> Option<Vec<Target
         // With `expose` the URL has another address of the same member.
         host: format!("{member}.{namespace}.svc"),
         port: PORT,
-        authorities: authorities.clone().filter(|_| speaks_tls(&member)),
+        authorities: authorities.clone().filter(|_| uses_tls(&member)),
         user: user.clone(),
         password: auth.password(&member, &user).expose().to_owned(),
         key_prefix: format!("{namespace}/"),

@@ -89,7 +89,7 @@ for their gauges, not `sum`. [monitoring.md](../monitoring.md) has probes and al
 }
 
 #[test]
-fn alerts_and_dashboard_ask_for_metrics_that_exist() {
+fn alerts_and_dashboard_use_existing_metrics() {
     let page = read("docs/reference/metrics.md");
     let files = ["alerts.yaml", "dashboard.json"].map(|name| read(&format!("charts/redlock-operator/files/{name}")));
     let text = files.concat();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_hold_goes_on_by_the_members_and_does_not_come_back() {
+fn a_hold_continues_with_the_members_and_is_never_revived() {
     holds("continuity, all members up", Continuity::new());
 }
 

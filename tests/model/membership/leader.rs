@@ -9,8 +9,8 @@ impl Change {
     /// Whether the status has this member as closed, so that it does not vote for the old list alone.
     fn closed(&self, member: &Member) -> bool {
         // Clients without the update count an external process that is fenced while it runs.
-        let may_be_open = self.external && member.extra.open[0];
-        member.extra.recorded || (matches!(member.fence, Fence::Observed(_)) && !may_be_open)
+        let can_be_open = self.external && member.extra.open[0];
+        member.extra.recorded || (matches!(member.fence, Fence::Observed(_)) && !can_be_open)
     }
 
     /// Whether the old list has no promises, according to the leader's state.

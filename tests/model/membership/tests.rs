@@ -45,7 +45,7 @@ fn external(old: &[usize], new: &[usize]) -> Change {
 }
 
 #[test]
-fn masters_of_others_are_closed_by_their_records() {
+fn external_masters_are_closed_by_their_records() {
     holds("membership, external {1} to {2}", external(ONE, &[1]));
     holds("membership, external 1 to 3", Change { restarts: 0, ..external(ONE, THREE) });
     if large() {

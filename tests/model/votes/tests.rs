@@ -22,7 +22,7 @@ fn with_all_rules_no_two_clients_hold_the_lock() {
 }
 
 #[test]
-fn a_member_that_forgot_votes_again() {
+fn a_member_that_lost_its_data_votes_again() {
     holds("exclusion, 3 members, ttl 2, restarts remembered", Votes { track: true, ..three() });
 }
 

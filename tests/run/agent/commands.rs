@@ -42,7 +42,7 @@ fn a_second_command_does_not_end_the_first_one() {
 }
 
 #[test]
-fn a_probe_asks_whether_an_agent_runs() {
+fn a_probe_checks_whether_an_agent_runs() {
     let (_servers, place, agent) = direct(&[]);
     let listens = agent.url().replace("http://", "");
     let check = || place.redlock(&["agent", "--check", "--listen", &listens]).output().unwrap();

@@ -64,7 +64,7 @@ fn no_answer_outlives_the_lock() {
 }
 
 #[test]
-fn a_lock_that_was_taken_away_is_told_and_taken_again() {
+fn the_agent_reports_a_lost_lock_and_acquires_it_again() {
     let (servers, _place, agent) = direct(&[]);
     let (instance, first) = agent.register_leader();
     servers.delete(LOCK);
@@ -73,7 +73,7 @@ fn a_lock_that_was_taken_away_is_told_and_taken_again() {
 }
 
 #[test]
-fn an_application_that_does_not_ask_any_more_keeps_nobody_out() {
+fn an_application_that_stops_its_requests_loses_the_lock() {
     let (servers, place, agent) = direct(&["--patience", "1s"]);
     let (instance, promise) = agent.register_leader();
     // Another holder gets the lock, but only after the promise has expired.
@@ -85,7 +85,7 @@ fn an_application_that_does_not_ask_any_more_keeps_nobody_out() {
 }
 
 #[test]
-fn a_release_is_carried_out_at_once_and_is_no_new_wish() {
+fn a_release_frees_the_lock_at_once_without_a_new_acquisition() {
     let (servers, place, agent) = direct(&[]);
     let (instance, first) = agent.register_leader();
     let path = "/locks/shop%2Freindex";
@@ -129,7 +129,7 @@ fn locks_are_acquired_renewed_and_released() {
 }
 
 #[test]
-fn requests_that_others_have_a_program_send_are_refused() {
+fn cross_site_requests_to_an_agent_are_refused() {
     let (_servers, _place, agent) = direct(&[]);
     assert_eq!(agent.ask("POST", "/register", "Host: localhost\r\n").reason(), "NoHeader");
     assert_eq!(agent.ask("GET", "/leader", "Host: example.com\r\n").reason(), "NotLoopback");
@@ -169,7 +169,7 @@ fn a_stopped_agent_releases_the_lock_after_its_promise() {
 
 /// The agent can be frozen before it reads its clock, or between that and its answer.
 #[test]
-fn an_agent_that_was_frozen_does_not_promise_what_has_passed() {
+fn a_frozen_agent_does_not_promise_an_expired_lock() {
     let (servers, place, agent) = direct(&[]);
     let (instance, first) = agent.register_leader();
     agent.signal("STOP");

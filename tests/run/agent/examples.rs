@@ -176,7 +176,7 @@ fn the_client_in_python_takes_and_releases_locks() {
 }
 
 #[test]
-fn the_client_in_python_asks_over_a_socket_file() {
+fn the_client_in_python_connects_to_a_socket_file() {
     if !has(&["python3"]) {
         return;
     }

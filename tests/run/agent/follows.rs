@@ -55,7 +55,7 @@ fn a_claim_is_made_for_an_instance_and_ends_with_its_promise() {
 }
 
 #[test]
-fn a_hold_that_the_operator_ends_is_told_at_once() {
+fn the_agent_reports_a_hold_ended_by_the_operator_at_once() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let agent = claiming(&place, &server, &["--ttl", "8s"]);
     let (instance, _) = agent.register_leader();
@@ -67,7 +67,7 @@ fn a_hold_that_the_operator_ends_is_told_at_once() {
 }
 
 #[test]
-fn a_claim_that_waits_is_no_lead() {
+fn an_instance_does_not_lead_while_its_claim_waits() {
     let (server, place) = (ApiServer::start(Operator::Queues, 0), Place::new());
     let agent = claiming(&place, &server, &[]);
     let instance = agent.register();
@@ -82,7 +82,7 @@ fn a_claim_that_waits_is_no_lead() {
 }
 
 #[test]
-fn without_an_api_server_it_is_not_known_who_leads() {
+fn without_an_api_server_the_leader_is_unknown() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     server.set_away(true);
     let agent = claiming(&place, &server, &[]);
@@ -170,7 +170,7 @@ fn an_instance_that_starts_in_an_outage_gets_no_earlier_token() {
 
 /// The instance stays registered, and the operator elects its pod again.
 #[test]
-fn a_leader_that_steps_down_says_so() {
+fn an_instance_steps_down_by_a_release_request() {
     let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
     let (agent, instance) = electing(&place, &server);
     for token in [TOKEN, TOKEN + 1] {

@@ -66,7 +66,7 @@ fn other_conditions_are_left_alone() {
 }
 
 #[test]
-fn names_are_what_the_api_allows() {
+fn reasons_are_alphanumeric_and_begin_with_a_capital() {
     let reasons = AcceptedReason::ALL.iter().map(|r| r.as_str()).chain(HeldReason::ALL.iter().map(|r| r.as_str()));
     for name in reasons.chain(CommonReason::ALL.iter().map(|r| r.as_str())) {
         assert!(name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(char::is_alphanumeric));

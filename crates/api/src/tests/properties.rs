@@ -54,7 +54,7 @@ proptest! {
 
 /// Objects that nothing can read would test nothing.
 #[test]
-fn most_of_them_are_understood() {
+fn enough_generated_objects_are_readable() {
     use proptest::strategy::ValueTree as _;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut understood = |kind: &str, reads: fn(Value) -> bool| {

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn head_is_answered_and_other_methods_name_those_that_are() {
+    async fn head_is_answered_and_a_refusal_names_the_allowed_methods() {
         let head = asked("HEAD", "/healthz").await;
         assert_eq!(head.status(), 200);
         assert!(axum::body::to_bytes(head.into_body(), 16).await.unwrap().is_empty());

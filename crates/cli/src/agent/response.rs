@@ -114,7 +114,7 @@ mod tests {
     use crate::tests::at;
 
     #[test]
-    fn a_leader_gets_what_is_left_at_this_moment() {
+    fn a_leader_gets_the_remaining_validity() {
         let answer = Answer::Leads { token: 7, holder: "pod-a".into(), deadline: at(3_000) };
         let reply = of_answer("shop/a", answer.clone(), at(1_000));
         let wanted = json!({"lock": "shop/a", "holder": "pod-a", "fencingToken": 7, "validForMs": 2_000, "deadlineBoottimeMs": 3_000});

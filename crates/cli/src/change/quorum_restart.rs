@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_tells_of_the_fence_the_votes_and_the_tokens() {
+    fn a_restart_reports_the_fence_the_votes_and_the_tokens() {
         let mut observations = Observations::default();
         let (second, mut observed_quorum) = (Duration::from_secs(1), quorum(["Admitted", "Admitted", "Fenced"]));
         observed_quorum.status.token_floor = Some(7);

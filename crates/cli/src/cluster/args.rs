@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_replace_what_the_kubeconfig_has() {
+    fn options_replace_the_settings_of_the_kubeconfig() {
         let mut config = Config::new(Uri::from_static("https://old:6443"));
         config.tls_server_name = Some("old".to_owned());
         config.auth_info.exec = serde_json::from_value(serde_json::json!({"command": "login"})).unwrap();

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_of_a_newer_operator_can_be_seen() {
+    fn an_object_of_a_newer_operator_can_be_read() {
         let lock = fake::lock(
             "a",
             "{spec: {validity: Sometimes, new: 1, election: {selector: {}, preference: Tallest}},
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validity_that_is_not_kept_up_to_date_is_not_shown() {
+    fn a_validity_without_published_renewals_is_not_displayed() {
         let mut lock = fake::held("a");
         assert!(lock.valid_until().is_some());
         lock.spec.validity = Validity::Transitions;

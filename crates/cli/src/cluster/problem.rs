@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_to_do_next() {
+    fn an_error_names_the_next_step() {
         let forbidden = refused(403, json!(null));
         assert!(forbidden.is_forbidden());
         assert_eq!(

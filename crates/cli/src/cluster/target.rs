@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_a_name_without_words() {
+    fn a_target_has_a_plain_name_for_programs() {
         let name = |text: &str, flag| Target::parse(text, flag, "here").unwrap().name();
         assert_eq!(name("shop/jobs/a", None), "shop/jobs/a");
         assert_eq!(name("jobs/a", Some("shop")), "shop/jobs/a");

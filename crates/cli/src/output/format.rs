@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_says_how_far_it_is() {
+    fn a_moment_has_its_distance_from_now() {
         let now: MilliTime = "2026-01-01T12:00:00.000Z".parse().unwrap();
         let at = |text: &str| moment(text.parse().unwrap(), now);
         assert_eq!(at("2026-01-01T12:00:08.250Z"), "12:00:08 UTC (in 8.2s)");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_the_picture_with_what_is_wrong_first() {
+    fn the_page_has_the_picture_with_the_problems_first() {
         let locks = [held("a"), waiting("b", "Queued", "", Some(1)), waiting("c", "Unreadable", "odd", None)];
         let page = html(&locks, ["Admitted", "Admitted", "Fenced"]);
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}: {page}"));

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_has_no_values_of_peoples_own() {
+    fn a_report_omits_values_that_can_be_secret() {
         let object = json!({
             "metadata": {"name": "main", "managedFields": [1],
                 "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"}},

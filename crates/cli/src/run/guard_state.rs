@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deadline_asks_first_and_kills_in_time() {
+    fn the_deadline_terminates_first_and_kills_in_time() {
         let mut state = running(500, 700);
         assert_eq!(state.wakes_at(), Some(at(500)));
         assert_eq!(state.on(Input::Tick, at(499)), []);

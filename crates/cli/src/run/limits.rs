@@ -81,7 +81,7 @@ mod tests {
     const STATUS: Source = Source::Status { skew: Duration::from_secs(1) };
 
     #[test]
-    fn the_grace_is_bounded_by_how_well_the_end_is_known() {
+    fn the_grace_is_bounded_by_the_accuracy_of_the_end() {
         let most = |ttl, source| Limits::new(None, seconds(ttl), source).unwrap().grace * 2;
         assert_eq!(most(10, Source::Members), Duration::from_secs(5));
         assert_eq!(most(10, STATUS), Duration::from_secs(1));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nested_command_ends_within_what_the_outer_one_has_left() {
+    fn a_nested_command_ends_within_the_validity_of_the_outer_one() {
         let outer = Source::Outer { left: Duration::from_secs(4) };
         assert_eq!(Limits::new(None, seconds(10), outer).unwrap().grace, Duration::from_secs(1));
         let text = Limits::new(Some(seconds(3)), seconds(10), outer).unwrap_err().to_string();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_of_a_nested_command_is_of_what_is_left() {
+    fn the_reserve_of_a_nested_command_depends_on_the_time_left() {
         let reserve = |millis| {
             let left = Duration::from_millis(millis);
             Limits::new(None, seconds(10), Source::Outer { left }).unwrap().reserve
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_happens_before_the_validity_ends() {
+    fn all_deadlines_are_before_the_end_of_the_validity() {
         let limits = Limits::new(Some(seconds(2)), seconds(10), Source::Members).unwrap();
         assert_eq!(limits.deadlines(at(60_000)), (at(57_500), at(59_500)));
         assert_eq!(limits.takes_over_at(at(59_500)), at(59_625));

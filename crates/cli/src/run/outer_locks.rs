@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_refused_with_what_is_held() {
+    fn a_circle_is_refused_with_the_held_locks() {
         let refused = chain(&[("p", "a"), ("p", "b")]).shared(&members("p"), "a").unwrap_err().to_string();
         assert!(refused.contains("which holds a, b in this order"), "{refused}");
     }

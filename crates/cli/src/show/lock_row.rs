@@ -173,7 +173,7 @@ mod tests {
     use crate::output::Paint;
 
     #[test]
-    fn a_line_says_who_holds_for_how_long_and_who_is_next() {
+    fn a_row_has_the_holder_the_validity_and_the_queue_position() {
         let mut table = titles(false);
         let mut locks = [waiting("b", "Queued", "waits", Some(1)), held("a"), waiting("c", "NoQuorum", "", None)];
         sort(&mut locks);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_seen() {
+    fn an_ending_lock_has_the_state_ending() {
         let mut lock = held("a");
         lock.status.ending =
             serde_json::from_value(json!({"since": "2026-01-01T12:00:00.000Z", "reason": "Broken"})).unwrap();

@@ -230,7 +230,7 @@ mod tests {
     use crate::cluster::objects::fake::{condition, now, quorum};
 
     #[test]
-    fn a_quorum_says_who_votes_and_who_waits_until_when() {
+    fn a_quorum_lists_its_voters_and_the_end_of_each_fence() {
         let quorum = quorum(["Admitted", "Admitted", "Fenced"]);
         let view = QuorumList { quorums: vec![quorum], now: now(), place: "x".into() };
         assert_eq!(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_have_its_namespace() {
+    fn a_name_can_have_its_namespace() {
         assert_eq!(named(Some("redis/main"), "home"), ("redis".to_owned(), Some("main")));
         assert_eq!(named(Some("main"), "home"), ("home".to_owned(), Some("main")));
         assert_eq!(named(None, "home"), ("home".to_owned(), None));

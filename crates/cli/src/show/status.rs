@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_tells_the_holder_and_the_queue() {
+    fn the_status_names_the_holder_and_the_queue() {
         let locks = vec![held("a"), waiting("b", "Queued", "a has the key", Some(1))];
         let view = LockList { target: target(), locks, now: now() };
         let text = view.text(Paint::PLAIN, false);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_wait_says_what_was_seen() {
+    fn the_output_of_a_wait_names_the_final_state() {
         let waited = |met| Waited {
             target: Target::parse("shop/reindex", None, "").unwrap(),
             met,

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_says_what_its_keys_do() {
+    fn each_mode_describes_its_keys() {
         let mut view = view();
         press(&mut view, KeyCode::Char('s'));
         assert!(drawn(&view, 120, 24).0.ends_with("Ask the holder of shop/a to step down? y: yes, any other key: no"));

@@ -267,7 +267,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_hold_that_ended_meanwhile_is_not_asked() {
+    fn no_step_down_is_requested_for_an_ended_hold() {
         let mut view = view();
         press(&mut view, KeyCode::Char('s'));
         view.locks.clear();

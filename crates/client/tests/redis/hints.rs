@@ -115,7 +115,7 @@ async fn clients_that_contend_take_turns() {
 ///
 /// A forged message costs attempts, but grants no lock.
 #[tokio::test]
-async fn a_forged_word_takes_no_lock() {
+async fn a_forged_message_acquires_no_lock() {
     let servers = servers(3).await;
     let holder = client(&servers).await;
     let (guard, task, mut refusals) = contended(&holder, &servers).await;

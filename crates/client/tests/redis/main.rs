@@ -200,7 +200,7 @@ async fn a_job_that_several_machines_start_is_run_by_one_of_them() {
 }
 
 #[tokio::test]
-async fn keys_of_the_operator_and_of_others_are_refused() {
+async fn reserved_keys_and_invalid_ttls_are_refused() {
     let servers = servers(1).await;
     let client = client(&servers).await;
     for key in ["", "#token", "a#1"] {
@@ -214,7 +214,7 @@ async fn keys_of_the_operator_and_of_others_are_refused() {
 
 #[cfg(feature = "blocking")]
 #[test]
-fn a_program_without_a_runtime_locks_too() {
+fn a_program_without_a_runtime_can_lock() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let servers = runtime.block_on(servers(3));
     let client = redlock_client::blocking::Client::connect(builder(urls(&servers))).unwrap();

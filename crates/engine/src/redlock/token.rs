@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_votes_make_a_token_in_one_round_whatever_their_order() {
+    fn all_votes_make_a_token_in_one_round_in_any_order() {
         for (numbers, members, expected) in [
             (&[7, 7, 7][..], 5, Some(7)),
             (&[7, 8, 7], 5, None),

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_changes_are_asked_for() {
+    fn only_changed_keys_are_subscribed_or_unsubscribed() {
         let keys = |names: &[&str]| names.iter().map(|name| LockKey::from(*name)).collect::<BTreeSet<_>>();
         let text =
             |before: &[&str], after: &[&str]| String::from_utf8(difference(&keys(before), &keys(after))).unwrap();

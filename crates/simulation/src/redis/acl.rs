@@ -84,7 +84,7 @@ impl Selector {
         if !self.commands[command.id] && !command.has("no_auth") {
             return Err(Refusal::Command);
         }
-        if !self.all_keys && !command.keys_of(request).iter().all(|(key, access)| self.may_use(key, *access)) {
+        if !self.all_keys && !command.keys_of(request).iter().all(|(key, access)| self.can_use(key, *access)) {
             return Err(Refusal::Key);
         }
         let mut channels = channels_of(command.name, request).iter();
@@ -95,7 +95,7 @@ impl Selector {
         Ok(())
     }
 
-    fn may_use(&self, key: &[u8], access: Access) -> bool {
+    fn can_use(&self, key: &[u8], access: Access) -> bool {
         let enough = |allowed: Access| (!access.reads || allowed.reads) && (!access.writes || allowed.writes);
         self.keys.iter().any(|one| enough(one.access) && glob::matches(one.pattern.as_bytes(), key))
     }

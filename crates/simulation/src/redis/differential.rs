@@ -145,7 +145,7 @@ fn parse(line: &str) -> Arguments {
 }
 
 #[test]
-fn known_requests_are_answered_as_by_redis() {
+fn listed_requests_are_answered_as_by_redis() {
     let mut pair = Pair::start(5);
     pair.prepare();
     for line in include_str!("differential/known.txt").lines() {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_returns_what_was_there_throughout() {
+    fn a_walk_returns_keys_that_existed_throughout() {
         let mut keys = Keyspace::default();
         for key in ["a", "b", "c", "d"] {
             keys.set(key.as_bytes(), Value::String(Vec::new()), None);

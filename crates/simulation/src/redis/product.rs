@@ -243,7 +243,7 @@ async fn frees() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operators_agree_on_a_master_that_others_run() {
+async fn operators_agree_on_a_shared_external_master() {
     LocalSet::new().run_until(agrees()).await;
 }
 

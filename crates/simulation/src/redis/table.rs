@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_where_the_table_says() {
+    fn the_table_gives_the_keys_of_a_request() {
         for (text, keys) in [
             ("SET k v", &[("k", false, true)][..]),
             ("SET k v GET", &[("k", true, true)]),

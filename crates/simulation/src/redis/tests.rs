@@ -29,7 +29,7 @@ fn output(server: &mut Server, connection: ConnectionId) -> String {
 }
 
 #[test]
-fn a_key_ends_by_the_members_clock_however_that_steps() {
+fn a_key_ends_by_the_members_clock_despite_its_steps() {
     let mut server = open_server();
     let connection = server.connect(START);
     assert_eq!(ask(&mut server, connection, "SET k v NX PX 30000", START), "+OK");
@@ -41,7 +41,7 @@ fn a_key_ends_by_the_members_clock_however_that_steps() {
 }
 
 #[test]
-fn a_restarted_process_remembers_nothing_and_is_closed() {
+fn a_restarted_process_has_no_data_and_is_closed() {
     let mut server = Server::new(guarded_config(), START).unwrap();
     let (first, admin) = (server.run_id(), server.connect(START));
     assert_eq!(ask(&mut server, admin, "AUTH operator horse", START), "+OK");
@@ -75,7 +75,7 @@ fn a_file_that_redis_does_not_start_with_is_refused() {
 }
 
 #[test]
-fn a_frozen_process_executes_later_also_for_those_who_have_gone() {
+fn a_thawed_process_executes_requests_of_closed_connections() {
     let mut server = open_server();
     let (patient, gone, cut) = (server.connect(START), server.connect(START), server.connect(START));
     server.freeze();

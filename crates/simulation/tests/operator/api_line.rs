@@ -169,7 +169,7 @@ impl World {
     /// Handles a request that arrives.
     ///
     /// It has its effect even if the client no longer waits.
-    pub(crate) fn api_asked(&mut self, asked: Asked) {
+    pub(crate) fn on_api_request(&mut self, asked: Asked) {
         let Asked { process, request, answer, number } = asked;
         let clock = self.api.clock(self.now);
         let weather = self.api.weather.entry(process).or_default().clone();

@@ -154,7 +154,7 @@ fn no_written_history_violates_anything() {
 }
 
 #[test]
-fn members_that_forget_are_found_out() {
+fn the_oracle_finds_two_holders_if_members_lose_data() {
     for seed in 0..CONTROL_SEEDS {
         let outcome = runner::run(seed, &[("CONTROL", "forget")]);
         if outcome.violations().iter().any(|violation| violation.starts_with("two holders")) {

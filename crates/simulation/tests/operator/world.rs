@@ -185,7 +185,7 @@ impl World {
                 self.happens(event);
             }
             self.now = tick_begins;
-            let tick = if self.stands_still() { LONG_TICK } else { self.plan.tick };
+            let tick = if self.no_process_runs() { LONG_TICK } else { self.plan.tick };
             self.cluster_step();
             self.electors_step();
             let mut order: Vec<usize> = (0..self.processes.len()).collect();
@@ -202,7 +202,7 @@ impl World {
     }
 
     /// Whether no process runs, in a run of hours.
-    fn stands_still(&self) -> bool {
+    fn no_process_runs(&self) -> bool {
         let rests = |process: &Process| !process.lives() || process.pace != Pace::Running;
         self.plan.hours && self.now.0 > STARTED && self.processes.iter().all(rests)
     }
@@ -225,7 +225,7 @@ impl World {
             Event::Arrives { connection, direction, segment } => self.network_arrives(connection, direction, segment),
             Event::Unacknowledged { connection, sent } => self.unacknowledged(connection, sent),
             Event::KeepaliveEnds { way, cut } => self.keepalive_ends(&way, cut),
-            Event::ApiAsked(asked) => self.api_asked(asked),
+            Event::ApiAsked(asked) => self.on_api_request(asked),
             Event::ApiAnswers { answer, response } => drop(answer.send(response)),
             Event::WatchShows { watch, through } => self.watch_shows(watch, through),
             Event::WatchEnds { watch } => self.watch_ends(watch),

@@ -32,7 +32,7 @@ fn index_of(locks: &[&DistributedLock]) -> Index {
 }
 
 #[test]
-fn a_release_concerns_others_on_the_key_and_a_renewal_does_not() {
+fn a_release_concerns_the_waiters_and_a_renewal_does_not() {
     let (waiter, here) = (claim("b", "k"), |lock: &DistributedLock| LockRef::from_obj(lock));
     let mut holder = claim("a", "k");
     holder.status.as_mut().unwrap().holder =
@@ -51,7 +51,7 @@ fn a_release_concerns_others_on_the_key_and_a_renewal_does_not() {
 }
 
 #[test]
-fn a_grant_counts_before_the_watch_has_it() {
+fn a_grant_is_in_the_index_before_the_watch_delivers_it() {
     let index = Index::default();
     let (waiting, mut held) = (claim("a", "k"), claim("a", "k"));
     held.status.as_mut().unwrap().holder = Some(Default::default());
@@ -110,7 +110,7 @@ fn a_quorum_concerns_the_locks_that_name_it_or_are_held_on_it() {
 }
 
 #[test]
-fn the_oldest_locks_of_a_namespace_are_known() {
+fn the_index_gives_the_oldest_locks_of_a_namespace() {
     let locks = ["a", "b", "c"].map(|name| claim(name, name));
     let index = index_of(&locks.each_ref());
     assert_eq!([&locks[0], &locks[1], &locks[2]].map(|lock| index.has_older(lock, 2, |_| true)), [false, false, true]);
@@ -124,7 +124,7 @@ fn the_oldest_locks_of_a_namespace_are_known() {
 }
 
 #[test]
-fn a_heartbeat_of_a_node_concerns_nobody() {
+fn a_heartbeat_of_a_node_concerns_no_lock() {
     let index = index_of(&[&bound()]);
     let node = |ready: &str| {
         let status = json!({"conditions": [{"type": "Ready", "status": ready}]});

@@ -25,7 +25,7 @@ fn pod(name: &str, created: &str, ready: &str, containers: &[&str]) -> Pod {
 }
 
 #[test]
-fn a_pod_that_is_not_ready_may_be_bound_but_not_elected() {
+fn a_pod_that_is_not_ready_can_be_bound_but_not_elected() {
     let pod = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
     assert!(bound(&pod, None).is_ok());
     assert_eq!(electable(&pod, None), Err(Ineligible::NotReady { pod: "ns/a-0".into() }));
@@ -108,7 +108,7 @@ fn a_candidate_on_a_cordoned_node_comes_last_and_is_still_one() {
 }
 
 #[test]
-fn an_init_container_holds_when_it_is_asked_for() {
+fn an_init_container_holds_only_if_it_is_named() {
     let mut migrating = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
     let status = status("migrate", Some("init"), running());
     migrating.spec.as_mut().unwrap().init_containers = parsed(json!([{"name": "migrate"}]));

@@ -28,7 +28,7 @@ fn names<'a>(locks: impl IntoIterator<Item = &'a LockRef>) -> Vec<&'a str> {
 }
 
 #[test]
-fn those_before_a_lock_come_in_the_order_of_their_turns() {
+fn locks_before_another_one_are_in_queue_order() {
     let urgent = claim("urgent", 9, json!({"spec": {"priority": 5}}));
     let suspended = claim("suspended", 0, json!({"spec": {"suspend": true}}));
     let elsewhere = claim("elsewhere", 0, json!({"metadata": {"namespace": "other"}}));
@@ -74,7 +74,7 @@ fn locks_without_a_quorum_keep_their_turns() {
 }
 
 #[test]
-fn elections_on_a_key_are_known_by_age_while_they_wait_or_hold() {
+fn elections_that_wait_or_hold_are_listed_by_age() {
     let election = |name: &str, created: u8, extra: serde_json::Value| {
         let mut lock = claim(name, created, extra);
         lock.spec.election = Some(parsed(json!({"selector": {"matchLabels": {"app": "a"}}})));

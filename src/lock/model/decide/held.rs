@@ -24,7 +24,7 @@ const UNREACHED: Duration = Duration::from_millis(500);
 pub(super) fn decide(input: &LockInput<'_>, held: &HoldInput) -> Step {
     match &held.verdict {
         // A replica without an API server would renew the key that stays. Another leader possibly reaches the members.
-        Verdict::Release(_) if !held.can_delete && input.may_hand_over => {
+        Verdict::Release(_) if !held.can_delete && input.can_hand_over => {
             rest(Draft::of(input.lock, input.api_now), Some(UNREACHED))
         }
         Verdict::Release(end) => Step::Advance(Phase::Freed(end.clone())),
@@ -86,7 +86,7 @@ fn decide_good(input: &LockInput<'_>, held: &HoldInput) -> Step {
             let is_delayed = input.lock.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero());
             Step::Advance(if is_delayed { Phase::Ending(end) } else { Phase::Freed(end) })
         }
-        Some(hold) if should_hand_over(hold, input.now) && input.may_hand_over => {
+        Some(hold) if should_hand_over(hold, input.now) && input.can_hand_over => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
             Step::HandOver(hold.terms.quorum.reference(), trouble)
         }

@@ -77,7 +77,7 @@ fn input(lock: &DistributedLock) -> LockInput<'_> {
         trouble: None,
         place: Place::First,
         pause: None,
-        may_hand_over: true,
+        can_hand_over: true,
         now: NOW,
         api_now: WALL,
     }

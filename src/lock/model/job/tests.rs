@@ -66,7 +66,7 @@ fn a_finished_job_is_complete_when_all_counted_pods_have_ended() {
 }
 
 #[test]
-fn pods_of_an_earlier_hold_are_in_nobodys_way_unless_they_run() {
+fn pods_of_an_earlier_hold_are_ignored_unless_they_run() {
     let doubt = || Instance::Doubt(Doubt::NodeSilent);
     let counted = |pods: Vec<(Option<i64>, Instance)>| super::pods(pods, 7);
     assert_eq!(counted(vec![(Some(6), doubt())]), JobPods::default());

@@ -161,7 +161,7 @@ fn the_uid_of_the_pod_is_no_name_of_one_process() {
 }
 
 #[test]
-fn a_holder_without_admission_counts_for_its_whole_duration() {
+fn a_holder_without_admission_keeps_the_lease_for_its_duration() {
     let stranger = lease("old", json!({}));
     assert_eq!(after(&held(7), &stranger, 0), Change::Wait(Duration::from_secs(15)));
     assert_eq!(after(&held(7), &stranger, 14), Change::Wait(Duration::from_secs(1)));

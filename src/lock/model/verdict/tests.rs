@@ -179,7 +179,7 @@ fn a_claim_deleted_with_namespace_or_foreign_owner_runs_out() {
 }
 
 #[test]
-fn the_holders_word_counts_with_the_token_of_the_hold_only() {
+fn a_release_is_valid_only_with_the_token_of_the_hold() {
     let with_release = |token: &str, min_hold: &str| {
         let mut claim = lock(free_claim(json!({"minHold": min_hold})), false);
         claim.status.as_mut().unwrap().fencing_token = Some(7);

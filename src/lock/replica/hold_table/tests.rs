@@ -158,7 +158,7 @@ fn a_round_that_was_answered_too_late_is_repeated() {
 }
 
 #[test]
-fn adopting_what_is_known_keeps_the_newer_knowledge() {
+fn adopting_a_published_hold_keeps_the_newer_validity() {
     let holds = table(hold(1, 3_000, 9_000), false);
     renew(&holds, renewed(3_000, 11_800), 3_010);
     holds.adopt(hold(1, 3_000, 9_000), true);
@@ -206,7 +206,7 @@ fn a_failed_holder_is_checked_again_with_the_next_renewal() {
 }
 
 #[test]
-fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
+fn a_new_leader_ignores_failed_checks_from_before_its_term() {
     let holds = table(hold(1, 3_000, 9_000), true);
     holds.apply_outcome("u", &nonce(1), RenewalOutcome::Unhealthy(silent()), at(3_300));
     let hold = holds.get("u", &nonce(1)).unwrap();
@@ -266,7 +266,7 @@ fn a_refusal_of_an_earlier_hold_does_not_end_the_present_one() {
 }
 
 #[test]
-fn votes_count_until_a_restarted_member_could_vote_again() {
+fn votes_are_valid_until_a_restarted_member_could_vote_again() {
     let holds = table(hold(1, 3_000, 9_000), true);
     let votes = |now| holds.get("u", &nonce(1)).unwrap().votes_of(at(now));
     assert_eq!(votes(1_000), None, "another replica renewed it");

@@ -9,7 +9,7 @@ fn an_invalid_specification_does_not_prevent_the_end() {
     let resources = json!({"limits": {"memory": "16Mi"}});
     let quorum = test_util::quorum(json!({"members": 3, "pod": {"resources": resources}}), json!(null));
     assert!(plan::validate(&quorum).is_err());
-    assert!(plan_of_what_is(&quorum).is_some());
+    assert!(plan_of_existing_members(&quorum).is_some());
 }
 
 #[tokio::test]

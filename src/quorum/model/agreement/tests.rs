@@ -78,7 +78,7 @@ fn joined(ttl: u64) -> Agreement {
         agreement.admitted(&name(member), Some(process(member)));
         reads(&mut agreement, member, &process(member), &state(true, false, &[]), 0);
     }
-    assert!(agreement.may_vote(at(0)));
+    assert!(agreement.allows_votes(at(0)));
     agreement
 }
 
@@ -90,7 +90,7 @@ fn asks(agreement: &Agreement, member: &str, run_id: &RunId, now: u64) -> bool {
 fn a_quorum_without_external_members_shares_nothing() {
     let mut agreement = Agreement::default();
     agreement.set_claim(Some(claim(30)));
-    assert!(agreement.may_vote(at(0)) && agreement.counts(&name("main-0"), &run("x"), at(0)));
+    assert!(agreement.allows_votes(at(0)) && agreement.counts(&name("main-0"), &run("x"), at(0)));
     assert_eq!(agreement.sharing(at(0)), Sharing::NotShared);
 }
 
@@ -109,9 +109,9 @@ fn a_newcomer_waits_and_votes_when_its_claim_is_on_all_members() {
         reads(&mut agreement, member, &process(member), &state(true, false, &[]), 1);
     }
     assert_eq!(agreement.sharing(at(1)), Sharing::Joining(vec![name("c")]));
-    assert!(!agreement.may_vote(at(1)) && agreement.agreed_ttl(at(1)).is_none());
+    assert!(!agreement.allows_votes(at(1)) && agreement.agreed_ttl(at(1)).is_none());
     assert!(reads(&mut agreement, "c", &process("c"), &state(true, false, &[]), 2), "news");
-    assert!(agreement.may_vote(at(2)));
+    assert!(agreement.allows_votes(at(2)));
     assert_eq!(agreement.agreed_ttl(at(2)), Some(30 * SECOND));
     assert_eq!(agreement.sharing(at(2)), Sharing::Agreed(vec![]));
     assert!(!reads(&mut agreement, "c", &process("c"), &state(true, true, &[]), 3), "no news");
@@ -119,7 +119,7 @@ fn a_newcomer_waits_and_votes_when_its_claim_is_on_all_members() {
 }
 
 #[test]
-fn nobody_claims_before_every_member_was_asked() {
+fn no_claim_is_made_before_every_member_was_tried() {
     let mut agreement = agreement(30);
     agreement.admitted(&name("a"), Some(process("a")));
     assert!(!asks(&agreement, "a", &process("a"), 0));
@@ -130,14 +130,14 @@ fn nobody_claims_before_every_member_was_asked() {
 }
 
 #[test]
-fn the_loss_of_a_member_does_not_stop_those_who_have_joined() {
+fn the_loss_of_a_member_does_not_stop_joined_operators() {
     let mut agreement = joined(30);
     for second in 1..200 {
         for member in ["a", "b"] {
             reads(&mut agreement, member, &process(member), &state(true, true, &[]), second);
         }
     }
-    assert!(agreement.may_vote(at(200)) && agreement.counts(&name("a"), &process("a"), at(200)));
+    assert!(agreement.allows_votes(at(200)) && agreement.counts(&name("a"), &process("a"), at(200)));
     assert!(!agreement.counts(&name("c"), &process("c"), at(200)));
     assert_eq!(agreement.agreed_ttl(at(200)), None, "a longer ttl does not come into force then");
     // It is back with another process. The operator claims there immediately, and its votes count only after that.
@@ -149,28 +149,28 @@ fn the_loss_of_a_member_does_not_stop_those_who_have_joined() {
 }
 
 #[test]
-fn votes_stop_counting_when_the_claim_is_not_renewed() {
+fn votes_become_invalid_when_the_claim_is_not_renewed() {
     let agreement = joined(30);
     assert!(agreement.counts(&name("a"), &process("a"), at(5)));
     assert!(!agreement.counts(&name("a"), &process("a"), at(6)));
-    assert!(agreement.may_vote(at(59)) && !agreement.may_vote(at(60)), "the claim has possibly lapsed by then");
+    assert!(agreement.allows_votes(at(59)) && !agreement.allows_votes(at(60)), "the claim has possibly lapsed by then");
 }
 
 #[test]
-fn another_replica_goes_on_with_a_claim_that_stands() {
+fn another_replica_continues_a_claim_that_is_in_force() {
     let mut agreement = agreement(30);
     agreement.admitted(&name("a"), Some(process("a")));
     for member in ["b", "c"] {
         agreement.missed(&name(member), "connection refused");
     }
     reads(&mut agreement, "a", &process("a"), &state(true, true, &[]), 0);
-    assert!(!agreement.may_vote(at(0)), "one of three is no majority");
+    assert!(!agreement.allows_votes(at(0)), "one of three is no majority");
     agreement.admitted(&name("b"), Some(process("b")));
     assert!(reads(&mut agreement, "b", &process("b"), &state(true, true, &[]), 1));
-    assert!(agreement.may_vote(at(1)), "without c");
+    assert!(agreement.allows_votes(at(1)), "without c");
     let mut lapsed = self::agreement(30);
     reads(&mut lapsed, "a", &process("a"), &state(false, false, &[]), 0);
-    assert!(!lapsed.may_vote(at(0)));
+    assert!(!lapsed.allows_votes(at(0)));
 }
 
 #[test]
@@ -178,28 +178,28 @@ fn another_list_stops_everything_until_it_is_gone() {
     let mut agreement = joined(30);
     let theirs = other("a:1 b:1 d:1", 30);
     assert!(reads(&mut agreement, "b", &process("b"), &state(false, true, std::slice::from_ref(&theirs)), 1));
-    assert!(!agreement.may_vote(at(1)));
+    assert!(!agreement.allows_votes(at(1)));
     assert_eq!(agreement.sharing(at(1)), Sharing::Conflict(OtherClaim { left: Duration::ZERO, ..theirs.clone() }));
     assert!(!asks(&agreement, "a", &process("a"), 1), "and no claim is written");
     // The process with the conflicting claim has forgotten it, but this operator has not.
     reads(&mut agreement, "b", &run("b2"), &state(false, false, &[]), 2);
-    assert!(!agreement.may_vote(at(60)));
+    assert!(!agreement.allows_votes(at(60)));
     assert!(!asks(&agreement, "a", &process("a"), 60), "59 s after its observation");
     // Our claim was not renewed either.
     for (member, run_id) in [("a", process("a")), ("b", run("b2")), ("c", process("c"))] {
         assert!(asks(&agreement, member, &process(member), 61));
         reads(&mut agreement, member, &run_id, &state(true, false, &[]), 61);
     }
-    assert!(agreement.may_vote(at(61)));
+    assert!(agreement.allows_votes(at(61)));
     // The other operator withdraws its claim while the process lives.
     reads(&mut agreement, "b", &run("b2"), &state(false, false, std::slice::from_ref(&theirs)), 62);
-    assert!(!agreement.may_vote(at(62)));
+    assert!(!agreement.allows_votes(at(62)));
     reads(&mut agreement, "b", &run("b2"), &state(false, false, &[]), 63);
-    assert!(agreement.may_vote(at(63)));
+    assert!(agreement.allows_votes(at(63)));
 }
 
 #[test]
-fn a_claim_outlives_what_was_promised_under_it() {
+fn a_claim_outlives_the_promises_under_it() {
     let delay = Duration::from_secs(31);
     assert!(lives(delay) > FRESH + delay);
     assert_eq!(lives(Duration::MAX), Duration::MAX);
@@ -210,10 +210,10 @@ fn another_max_ttl_stops_votes_and_claims() {
     for ttl in [10, 60] {
         let mut agreement = joined(30);
         reads(&mut agreement, "a", &process("a"), &state(false, true, &[other(LIST, ttl)]), 1);
-        assert!(!agreement.may_vote(at(1)) && !asks(&agreement, "b", &process("b"), 1));
+        assert!(!agreement.allows_votes(at(1)) && !asks(&agreement, "b", &process("b"), 1));
         assert!(matches!(agreement.sharing(at(1)), Sharing::Conflict(_)));
         reads(&mut agreement, "a", &process("a"), &state(true, true, &[other(LIST, 30)]), 2);
-        assert!(agreement.may_vote(at(2)));
+        assert!(agreement.allows_votes(at(2)));
     }
 }
 
@@ -221,7 +221,7 @@ fn another_max_ttl_stops_votes_and_claims() {
 fn a_longer_ttl_is_in_force_only_when_every_member_holds_it() {
     let mut agreement = joined(10);
     agreement.set_claim(Some(claim(30)));
-    assert!(agreement.may_vote(at(1)) && !agreement.counts(&name("a"), &process("a"), at(1)));
+    assert!(agreement.allows_votes(at(1)) && !agreement.counts(&name("a"), &process("a"), at(1)));
     for (member, agreed) in [("a", None), ("b", None), ("c", Some(30 * SECOND))] {
         let stale = claim(10);
         assert!(!agreement.read(&name(member), &process(member), &stale, &state(true, true, &[]), at(1)));
@@ -232,10 +232,10 @@ fn a_longer_ttl_is_in_force_only_when_every_member_holds_it() {
 }
 
 #[test]
-fn no_vote_counts_while_the_list_changes() {
+fn no_vote_is_valid_while_the_list_changes() {
     let mut agreement = joined(30);
     agreement.set_claim(Some(Claim { generation: 2, ..claim(30) }));
-    assert!(agreement.may_vote(at(1)));
+    assert!(agreement.allows_votes(at(1)));
     let next = ["a", "b", "d"];
     agreement.set_members(MEMBERS.map(name).to_vec(), ["a", "b", "c", "d"].map(name), true);
     agreement.set_claim(Some(Claim { epoch: 3, ended: false, ..claim(30) }));
@@ -244,26 +244,26 @@ fn no_vote_counts_while_the_list_changes() {
         reads(&mut agreement, member, &process(member), &RecordState { epoch: 3, ..state(true, true, &[]) }, 1);
         assert_eq!(agreement.epoch_at(&name(member), &process(member)), Some(3));
     }
-    assert_eq!((agreement.may_vote(at(1)), agreement.sharing(at(1))), (false, Sharing::Paused));
+    assert_eq!((agreement.allows_votes(at(1)), agreement.sharing(at(1))), (false, Sharing::Paused));
     assert!(agreement.question(&name("d"), &process("d"), at(1)).is_none());
     agreement.set_members(next.map(name).to_vec(), next.map(name), false);
     agreement.set_claim(Some(Claim { list: "a:1 b:1 d:1".into(), epoch: 4, ..claim(30) }));
     agreement.admitted(&name("d"), Some(process("d")));
     for member in next {
-        assert!(!agreement.may_vote(at(2)));
+        assert!(!agreement.allows_votes(at(2)));
         reads(&mut agreement, member, &process(member), &RecordState { epoch: 4, ..state(true, false, &[]) }, 2);
     }
-    assert!(agreement.may_vote(at(2)));
+    assert!(agreement.allows_votes(at(2)));
 }
 
 #[test]
-fn a_change_of_our_own_members_to_external_ones_pauses_too() {
+fn a_change_from_own_to_external_members_has_a_pause() {
     let own = ["main-0", "main-1", "main-2"];
     let mut agreement = Agreement::default();
     agreement.set_members(own.map(name).to_vec(), MEMBERS.map(name), true);
-    assert!(!agreement.may_vote(at(0)) && !agreement.is_shared());
+    assert!(!agreement.allows_votes(at(0)) && !agreement.is_shared());
     agreement = of(&own);
-    assert!(agreement.may_vote(at(0)), "until it begins");
+    assert!(agreement.allows_votes(at(0)), "until it begins");
 }
 
 /// One of three members is out of reach until the claim has expired, and another one restarts.
@@ -274,19 +274,19 @@ fn an_operator_without_a_majority_of_claims_joins_again() {
     let mut agreement = joined(30);
     // The last reading of c counts for five seconds.
     for second in 1..70 {
-        assert_eq!(agreement.may_vote(at(second)), second < 65, "{second}");
+        assert_eq!(agreement.allows_votes(at(second)), second < 65, "{second}");
         reads(&mut agreement, "a", &process("a"), &state(true, true, &[]), second);
         // The process of b waits for its admission.
         reads(&mut agreement, "b", &run("b2"), &state(true, false, &[]), second);
     }
     agreement.admitted(&name("b"), Some(run("b2")));
     reads(&mut agreement, "b", &run("b2"), &state(true, false, &[]), 70);
-    assert!(!agreement.may_vote(at(70)));
+    assert!(!agreement.allows_votes(at(70)));
     assert_eq!(agreement.sharing(at(70)), Sharing::Joining(vec![name("c")]));
 }
 
 #[test]
-fn a_record_that_knows_a_later_epoch_is_told() {
+fn a_record_with_a_later_epoch_is_reported() {
     let mut agreement = joined(30);
     let later = RecordState { epoch: 4, ..state(false, false, &[]) };
     assert!(reads(&mut agreement, "a", &process("a"), &later, 1));

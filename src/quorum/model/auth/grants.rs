@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_of_others_and_users_of_the_operator_stay() {
+    fn removing_a_grant_keeps_all_other_passwords() {
         let (ci, shop) = (client("ci", "a", "a/"), client("shop", "a", "a/"));
         let both = Auth::random().granting(&[ci.clone(), shop.clone()]).unwrap();
         let one = both.granting(std::slice::from_ref(&ci)).unwrap();

@@ -61,7 +61,7 @@ fn passwords_are_rotated_and_the_key_of_values_stays() {
 }
 
 #[test]
-fn secrets_made_in_place_of_lost_ones_are_known_and_win() {
+fn replaced_secrets_have_an_id_and_supersede_the_lost_ones() {
     let (lost, replacement) = (Auth::random().begin("t"), Auth::replacement(UnixMillis(1_000)));
     assert_eq!(lost.id(), None, "nothing shows in the objects of other quorums");
     assert_eq!(Auth::from_data(&replacement.data()), Some(replacement.clone()));
@@ -78,7 +78,7 @@ fn secrets_made_in_place_of_lost_ones_are_known_and_win() {
 }
 
 #[test]
-fn an_edited_state_is_none() {
+fn an_edited_state_is_not_accepted() {
     let auth = Auth::random().begin("t");
     let mut data = auth.data();
     data.insert(PASSWORDS_KEY.to_owned(), Auth::random().begin("t").data()[PASSWORDS_KEY].clone());
@@ -88,7 +88,7 @@ fn an_edited_state_is_none() {
 }
 
 #[test]
-fn secrets_are_not_shown() {
+fn debug_output_has_no_secret() {
     let auth = Auth::random();
     assert_eq!(format!("{auth:?} {:?}", auth.password("main-0", "operator")), "Auth(..) Secret(..)");
     assert_eq!(Auth::from_seed(&[1; 31]), None);

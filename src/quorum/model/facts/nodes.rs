@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_ready_since_this_replica_saw_it_without_a_break() {
+    fn a_node_is_ready_since_the_first_unbroken_observation() {
         let mut nodes = Nodes::default();
         assert_eq!(nodes.facts("n"), NodeFacts::default());
         assert!(nodes.observe(&ready("n", "n1", "A"), at(10)));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_more_than_one_node_has_shown_identify_nothing() {
+    fn ids_of_several_nodes_identify_no_machine() {
         let mut nodes = Nodes::default();
         nodes.observe(&ready("n", "n1", "A"), at(1));
         nodes.observe(&ready("n", "n2", "A"), at(1));

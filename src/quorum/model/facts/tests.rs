@@ -62,7 +62,7 @@ fn recorded(process: Process) -> Record {
 }
 
 #[test]
-fn a_process_whose_pod_is_gone_is_still_known_by_its_node() {
+fn a_process_without_its_pod_keeps_its_recorded_node() {
     let running = pod(redis("a", json!({"running": {}}), json!({})));
     let whole = located("r", [Some(&running), None], Some("a"), &Record::default());
     assert_eq!(
@@ -125,7 +125,7 @@ fn a_lost_container_is_not_confused_with_the_next_container() {
 }
 
 #[test]
-fn whether_a_status_will_tell_of_a_container() {
+fn a_status_reports_a_container_now_later_or_never() {
     let running = |id: &str, last: Value| pod(redis(id, json!({"running": {}}), last));
     let (a, b) = (running("a", json!({})), running("b", terminated("a")));
     let in_a = recorded(located("r", [Some(&a), None], Some("a"), &Record::default()));
@@ -147,7 +147,7 @@ fn whether_a_status_will_tell_of_a_container() {
 }
 
 #[test]
-fn only_the_redis_container_counts() {
+fn only_the_redis_container_decides_whether_a_member_runs() {
     let running = pod(redis("b", json!({"running": {}}), terminated("a")));
     assert!(runs(&running));
     assert_eq!(running_container(&running), Some("b"));

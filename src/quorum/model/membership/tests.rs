@@ -293,7 +293,7 @@ fn the_order_of_a_list_is_no_change() {
 }
 
 #[test]
-fn every_part_of_a_change_is_told() {
+fn every_phase_of_a_member_change_is_described() {
     let mut world = World::settled(1);
     world.quorum.spec.members = 3;
     let mut told = Vec::new();

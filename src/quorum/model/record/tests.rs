@@ -68,7 +68,7 @@ fn a_message_relies_on_ids_only_while_they_are_unique() {
 }
 
 #[test]
-fn votes_count_for_admitted_processes_only() {
+fn only_admitted_processes_have_votes() {
     let members = json!([
         {"name": "main-0", "state": "Admitted", "runID": "a", "admittedAt": "2026-01-01T00:00:00.000Z"},
         {"name": "main-1", "state": "Fenced", "runID": "b"},

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn agreement_says_for_whom_the_fence_does_not_hold() {
+    fn the_agreement_condition_names_the_limit_of_the_guarantee() {
         let texts = ["fence of vm", "outside the guarantee"];
         has(&condition_of(true, false, None), Status::True, CommonReason::AsExpected, &texts);
         let shared = condition_of(true, false, Some(("vm.example:6379", 30)));

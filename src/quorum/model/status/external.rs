@@ -38,7 +38,7 @@ pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemorySta
 /// Whether the process has lost data since `recorded`.
 ///
 /// It was a replica, or its record of operators disappeared. All other data has possibly disappeared as well.
-pub fn has_forgotten(recorded: &MemoryStatus, now: &MemoryStatus) -> bool {
+pub fn has_lost_data(recorded: &MemoryStatus, now: &MemoryStatus) -> bool {
     let ids = recorded.replication_id.as_ref().zip(now.replication_id.as_ref());
     let times = recorded.record_since.zip(now.record_since);
     ids.is_some_and(|(recorded, now)| recorded != now)
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_was_a_replica_or_was_emptied_has_forgotten() {
+    fn a_master_that_was_a_replica_or_was_emptied_has_lost_data() {
         let memory = |id: &str, record_since| MemoryStatus {
             replication_id: (!id.is_empty()).then(|| id.to_owned()),
             record_since,
@@ -94,17 +94,17 @@ mod tests {
             (memory("a", Some(0)), false),
             (memory("", None), false),
         ] {
-            assert_eq!(has_forgotten(&recorded, &now), forgotten, "{now:?}");
-            assert!(!has_forgotten(&MemoryStatus::default(), &now), "there is no earlier evidence");
+            assert_eq!(has_lost_data(&recorded, &now), forgotten, "{now:?}");
+            assert!(!has_lost_data(&MemoryStatus::default(), &now), "there is no earlier evidence");
         }
         // The record existed at the first observation, and is younger now.
-        assert!(has_forgotten(&memory("a", Some(0)), &memory("a", Some(200))));
+        assert!(has_lost_data(&memory("a", Some(0)), &memory("a", Some(200))));
         assert_eq!(merged(Some(&memory("a", None)), memory("b", Some(7))), memory("a", Some(7)));
         assert_eq!(merged(None, recorded.clone()), recorded);
     }
 
     #[test]
-    fn a_process_that_may_forget_while_it_runs_is_unfit() {
+    fn a_process_that_can_lose_data_while_it_runs_is_unfit() {
         let at = Boottime::new(std::time::Duration::ZERO);
         let fine = Observation {
             run_id: "x".into(),

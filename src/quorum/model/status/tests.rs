@@ -29,7 +29,7 @@ fn members(states: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn conditions_say_what_a_quorum_can_do() {
+fn conditions_follow_the_number_of_admitted_members() {
     let calm = Overview::default();
     let all = summary(members(&["Admitted", "Admitted", "Admitted"]), &calm);
     let expected = "Ready=True/AllAdmitted QuorumAvailable=True/AllAdmitted FaultTolerant=True/AllAdmitted \
@@ -81,7 +81,7 @@ fn a_quorum_in_disagreement_grants_nothing_and_reports_it() {
 }
 
 #[test]
-fn a_paused_update_is_said_to_be_paused() {
+fn the_condition_reports_a_paused_update() {
     let paused = Some(Progress { paused: true, message: "paused".into() });
     let overview = Overview { rollout: paused, ..Overview::default() };
     let progressing = |states: [&str; 3]| summary(members(&states), &overview).remove(3);
@@ -90,7 +90,7 @@ fn a_paused_update_is_said_to_be_paused() {
 }
 
 #[test]
-fn lost_passwords_are_told_until_no_member_runs_with_them() {
+fn lost_passwords_are_reported_until_no_member_runs_with_them() {
     let overview = Overview { loss: Some("1 of 3 run with the new ones".into()), ..Overview::default() };
     let conditions = summary(members(&["Admitted", "Unreachable", "Unreachable"]), &overview);
     assert_eq!(conditions[..2], ["Ready=False/AuthLost", "QuorumAvailable=False/MajorityLost"]);
@@ -98,7 +98,7 @@ fn lost_passwords_are_told_until_no_member_runs_with_them() {
 }
 
 #[test]
-fn a_refused_quorum_says_nothing_of_its_votes() {
+fn a_refused_quorum_has_an_unknown_availability() {
     let mut status = RedisQuorumStatus::default();
     let obstacle = Problem::PasswordsGone { secret: "main-auth".into() };
     refused(&mut status, &obstacle, (Some(2), Timestamp::UNIX_EPOCH));

@@ -61,7 +61,7 @@ fn authorities_are_joined_once_each() {
 }
 
 #[test]
-fn an_authority_is_followed_by_one_that_was_known_before() {
+fn an_authority_is_trusted_before_it_becomes_current() {
     let at = |now| move || issue::authority("q", now);
     let first = advance(Authority::default(), NOW, at(NOW)).unwrap();
     assert_eq!(advance(first.clone(), NOW, at(0)), Ok(first.clone()));
@@ -97,7 +97,7 @@ fn an_authority_that_ran_out_or_is_unreadable_is_replaced() {
 }
 
 #[test]
-fn the_report_names_who_is_waited_for() {
+fn the_report_names_members_without_the_new_certificate() {
     let ca = authority();
     let of = |pair: &Pair| read(&data(pair, &ca.certificate), &names(), NOW).unwrap();
     let new = of(&issue::certificate(&ca, &names(), NOW).unwrap());

@@ -61,7 +61,7 @@ async fn a_reading_after_the_end_of_a_link_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vote_after_a_step_does_not_count_before_any_probe() {
+async fn a_vote_after_a_step_is_invalid_before_any_probe() {
     let observer = Observer::new(3);
     assert!(observer.steady("m0", 500, MINUTE), "nothing is known of it");
     observer.reads(1_000, &[0, 0, 0], Users::Open);
@@ -81,7 +81,7 @@ async fn a_vote_after_a_step_does_not_count_before_any_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_moved_together_nobody_is_to_blame() {
+async fn no_clock_has_stepped_when_all_moved_together() {
     let observer = Observer::new(3);
     observer.reads(1_000, &[0, 0, 0], Users::Open);
     assert!(observer.reads(1_500, &[MINUTE, MINUTE, MINUTE], Users::Open), "news");
@@ -95,7 +95,7 @@ async fn when_all_moved_together_nobody_is_to_blame() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fenced_process_is_a_witness_and_no_culprit() {
+async fn a_step_of_a_fenced_process_is_ignored_at_its_admission() {
     let observer = Observer::new(3);
     observer.reads(1_000, &[0, 0, 0], Users::Closed);
     observer.reads(1_500, &[MINUTE, 0, 0], Users::Closed);
@@ -107,7 +107,7 @@ async fn a_fenced_process_is_a_witness_and_no_culprit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_member_is_not_waited_for() {
+async fn a_lost_member_does_not_delay_the_finding_of_a_step() {
     let observer = Observer::new(3);
     observer.reads(1_000, &[0, 0, 0], Users::Open);
     observer.reads(1_500, &[-MINUTE, 0], Users::Open);

@@ -56,7 +56,7 @@ fn confirmed(is_confirmed: bool, failure: &str) -> Result<(), ActError> {
 impl AdminSession<'_> {
     /// Observes the process, and stores the observation in the link as well.
     pub async fn observe(&mut self) -> Result<Observation, ActError> {
-        let users = self.link.state.lock().asked_about(&self.target.users, self.admin.run_id());
+        let users = self.link.state.lock().relevant_users(&self.target.users, self.admin.run_id());
         let users: Vec<&str> = users.iter().map(String::as_str).collect();
         let observation = self.admin.observe(&users).await?;
         // Another pod has perhaps got the member's name since the connection was opened.

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_stuck_when_it_has_served_nobody_for_some_time() {
+    fn a_member_is_stuck_when_it_has_served_no_client_for_a_while() {
         let at = |millis| Monotonic::default() + Duration::from_millis(millis);
         let until = |cause, end: u64| {
             (0..=end).step_by(500).fold(None, |before, millis| Some(Refusal::after(before, cause, at(millis)))).unwrap()

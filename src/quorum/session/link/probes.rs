@@ -109,7 +109,7 @@ impl MemberLink {
         let (mut has_rights, mut was_observed) = (false, false);
         loop {
             let turn = self.turn.lock().await;
-            let users = self.state.lock().asked_about(&target.users, admin.run_id());
+            let users = self.state.lock().relevant_users(&target.users, admin.run_id());
             let users: Vec<&str> = users.iter().map(String::as_str).collect();
             match admin.observe(&users).await {
                 Ok(observation) => {

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_never_answers_is_asked_less_and_less() {
+    fn a_member_that_never_answers_is_retried_less_and_less() {
         let pauses = |is_external| (0..40).map(|at| retry_pause(at, is_external).as_millis()).collect::<Vec<_>>();
         assert_eq!(pauses(false)[..4], [200, 400, 800, 1_000]);
         assert_eq!(pauses(true)[..6], [200, 400, 800, 1_600, 3_200, 5_000]);

@@ -78,7 +78,7 @@ impl LinkState {
     }
 
     /// All users whose state decides whether a process can vote.
-    pub(super) fn asked_about(&self, users: &[String], run_id: &RunId) -> Vec<String> {
+    pub(super) fn relevant_users(&self, users: &[String], run_id: &RunId) -> Vec<String> {
         let others = self.users.iter().filter(|(of, ..)| of == run_id).flat_map(|(.., others)| others);
         users.iter().chain(others.filter(|other| !users.contains(other))).cloned().collect()
     }

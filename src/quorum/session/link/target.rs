@@ -37,7 +37,7 @@ impl MemberLink {
     ) -> bool {
         // A pod of another owner with this name must not get the passwords.
         let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
-        let wants_tls = pod.is_some_and(facts::speaks_tls);
+        let wants_tls = pod.is_some_and(facts::uses_tls);
         let namespace = self.shared.quorum.namespace.as_deref().unwrap_or_default();
         let tls = authorities.filter(|_| wants_tls);
         let tls = tls.and_then(|authorities| authorities.server(&self.plan.dns_name(namespace)).ok());

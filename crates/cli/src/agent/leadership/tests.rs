@@ -27,7 +27,7 @@ fn refusal(leadership: &mut Leadership, now: u64) -> Refusal {
 }
 
 #[test]
-fn nothing_is_known_before_the_first_answer() {
+fn leadership_is_unknown_before_the_first_answer() {
     assert!(matches!(Leadership::new().answer(at(0)), Answer::Unknown { .. }));
     assert_eq!(Leadership::new().leader(at(0)), None);
 }
@@ -145,7 +145,7 @@ fn a_hold_that_was_released_does_not_come_back() {
 }
 
 #[test]
-fn a_name_is_a_promise_too() {
+fn an_answer_with_the_leaders_name_is_a_promise() {
     let mut leadership = holding();
     assert_eq!(leadership.leader(at(1)).as_deref(), Some("pod-a"));
     assert!(leadership.is_promised(at(2_799)));

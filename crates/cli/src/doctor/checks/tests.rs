@@ -16,7 +16,7 @@ fn an_old_api_server_and_a_wrong_clock_are_found() {
 }
 
 #[test]
-fn a_definition_of_another_version_names_what_differs() {
+fn the_differences_to_another_crd_version_are_named() {
     let ours = redlock_api::crds();
     assert_eq!(definition("distributedlocks", &ours[0], &ours[0]).state, State::Fine);
     let mut older = ours[0].clone();

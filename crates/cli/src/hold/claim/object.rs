@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_holds_the_lock_itself_and_its_claims_go_with_it() {
+    fn a_claim_of_a_pod_names_the_pod_as_holder_and_owner() {
         let args = args(&["--container", "main"]);
         let owner = owner(&args, Purpose::Attended, "shop", Some(own("shop")));
         let lock = claim(&args, "shop", "Jobs/re.index", &owner, Purpose::Attended);

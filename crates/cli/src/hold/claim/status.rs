@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_claim_says_until_when() {
+    fn a_held_claim_is_read_with_its_token_and_validity() {
         let ClaimState::Held(holding) = state(&held(), None) else { panic!("held") };
         assert_eq!((holding.token, holding.key.as_str()), (7, "shop/reindex"));
         assert_eq!(holding.valid_until % 60_000, 10_500);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_without_a_validity_is_waited_for() {
+    fn a_claim_waits_while_its_hold_has_no_validity() {
         let mut status = held();
         status["validUntil"] = Value::Null;
         assert!(matches!(state(&status, None), ClaimState::Waiting { obstacle: Obstacle::Other, .. }));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_says_the_place_and_what_the_operator_says() {
+    fn a_waiting_claim_reports_its_place_and_its_condition() {
         let queued = json!({"queuePosition": 2, "conditions": [condition("Held", "False", "Queued", "bob holds it")]});
         let wanted =
             ClaimState::Waiting { why: "place 2 in the queue. bob holds it".into(), obstacle: Obstacle::Taken };

@@ -75,7 +75,7 @@ async fn a_new_text_of_the_same_reason_reaches_the_listener() {
 }
 
 #[test]
-fn a_place_is_the_members_however_they_are_listed() {
+fn a_place_is_independent_of_the_order_of_members() {
     let of = |urls: &[&str]| addresses(&Members::Urls(urls.iter().map(|url| (*url).to_owned()).collect())).unwrap();
     assert_eq!(of(&["redis://u:p@b:1", "redis://a:2/"]), "a:2,b:1");
     assert_eq!(of(&["redis://a:2", "redis://x:y@b:1"]), "a:2,b:1");

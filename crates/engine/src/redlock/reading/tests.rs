@@ -33,7 +33,7 @@ fn the_rest_is_the_one_that_a_majority_has() {
 }
 
 #[test]
-fn drift_is_taken_off_and_time_counts_from_the_question() {
+fn a_reading_subtracts_the_drift_and_starts_at_the_request() {
     let owner = Owner::Value(LockValue::from_text("v"));
     let list = [vec![stores("v", 10_000)]];
     let Reading::Held { valid_until, .. } = reading(&list, &owner, at(50), Drift::default()) else { panic!() };
@@ -45,7 +45,7 @@ fn drift_is_taken_off_and_time_counts_from_the_question() {
 }
 
 #[test]
-fn while_the_members_change_a_majority_of_both_lists_counts() {
+fn a_reading_needs_a_majority_of_both_lists_during_a_change() {
     let old = vec![stores("v", 300), stores("v", 300), stores("v", 300)];
     let all = |new: [MemberReading; 2]| vec![[old.clone(), new.to_vec()].concat(), old.clone()];
     assert_eq!(read(&all([stores("v", 100), Nothing]), "v"), until("v", 1_300));
@@ -58,7 +58,7 @@ fn while_the_members_change_a_majority_of_both_lists_counts() {
 }
 
 #[test]
-fn a_nonce_finds_its_value_and_a_seal_does_not_add_up_with_it() {
+fn a_nonce_finds_its_value_and_a_seal_is_another_value() {
     let nonce = Nonce::from_bytes([7; 10]);
     let (value, seal) = (format!("{nonce}{}", "a".repeat(20)), format!("{nonce}{}", "b".repeat(20)));
     let read_by_nonce = |list: Vec<MemberReading>| reading(&[list], &Owner::Nonce(nonce), at(1_000), NONE);
@@ -74,7 +74,7 @@ proptest! {
     ///
     /// A member is free only after the key with this value has expired on it.
     #[test]
-    fn nobody_else_finds_a_majority_before_that(lists in prop::collection::vec(prop::collection::vec(0..3_000_u64, 1..8), 1..3)) {
+    fn no_other_value_finds_a_majority_during_the_validity(lists in prop::collection::vec(prop::collection::vec(0..3_000_u64, 1..8), 1..3)) {
         // A number below 1000: the member has no key.
         let stored = |millis: &u64| if *millis < 1_000 { Nothing } else { stores("v", *millis) };
         let members: Vec<Vec<MemberReading>> = lists.iter().map(|list| list.iter().map(stored).collect()).collect();

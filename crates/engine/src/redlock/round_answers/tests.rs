@@ -20,7 +20,7 @@ impl Wake for Wakes {
 }
 
 #[test]
-fn nobody_is_woken_before_something_can_be_decided() {
+fn no_task_is_woken_before_a_round_can_be_decided() {
     let (wakes, waker) = Wakes::counted();
     let mut cx = Context::from_waker(&waker);
     let answers = RoundAnswers::of(5, 3);
@@ -56,7 +56,7 @@ fn an_answer_that_is_a_future_is_polled_with_the_others() {
 
 /// A task polls the round without a wake if it also waits for something else.
 #[test]
-fn an_answer_that_was_taken_early_counts_for_the_first_wake() {
+fn an_early_answer_is_one_of_the_answers_for_the_first_wake() {
     for is_future in [false, true] {
         let (wakes, waker) = Wakes::counted();
         let mut cx = Context::from_waker(&waker);

@@ -49,7 +49,7 @@ async fn a_connection_without_an_answer_keeps_each_release_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_without_room_for_clients_is_asked_ever_less_often() {
+async fn a_member_without_room_for_clients_keeps_its_backoff() {
     for (answer, is_reset) in [("-ERR max number of clients reached\r\n".to_owned(), false), (identity(), true)] {
         let mut connection = open();
         connection.backoff = MAX_BACKOFF;

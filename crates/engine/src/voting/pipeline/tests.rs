@@ -78,7 +78,7 @@ fn a_vote_in_plain_commands_is_set_and_incr() {
 }
 
 #[test]
-fn the_number_behind_a_refused_set_counts_for_nothing() {
+fn the_number_behind_a_refused_set_is_ignored() {
     let mut pipeline = open();
     let mut answer = send(&mut pipeline, vec![acquire()]);
     pipeline.read(b"$-1\r\n:9\r\n").unwrap();

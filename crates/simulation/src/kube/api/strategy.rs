@@ -166,7 +166,7 @@ pub(super) fn validate_update(kind: Kind, old: &Value, new: &Value) -> Result<()
         _ => &[],
     };
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
-    if kind == Kind::Job && template(old, !may_change_template(old)) != template(new, !may_change_template(old)) {
+    if kind == Kind::Job && template(old, !can_change_template(old)) != template(new, !can_change_template(old)) {
         return Err(Refusal::invalid(kind, name, "spec.template: Invalid value: field is immutable"));
     }
     if kind == Kind::Secret && old["immutable"] == json!(true) && old["data"] != new["data"] {
@@ -195,7 +195,7 @@ pub(super) fn validate_status(kind: Kind, old: &Value, new: &Value) -> Result<()
 /// Whether a write can change a Job's template.
 ///
 /// The rule of Kubernetes 1.23 to 1.35: the Job is suspended and has no start time.
-fn may_change_template(job: &Value) -> bool {
+fn can_change_template(job: &Value) -> bool {
     job["spec"]["suspend"] == json!(true) && job["status"]["startTime"].is_null()
 }
 

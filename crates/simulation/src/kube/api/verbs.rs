@@ -228,7 +228,7 @@ impl ApiServer {
         if is_same(old, &value) {
             return Ok(found.clone());
         }
-        if found.is_deleting() && may_go(kind, &value) {
+        if found.is_deleting() && can_be_deleted(kind, &value) {
             return Ok(self.store.remove(kind, value, by.now));
         }
         Ok(self.store.put(kind, value, by.now))
@@ -266,7 +266,7 @@ impl ApiServer {
         if kind == Kind::Namespace {
             value["status"]["phase"] = json!("Terminating");
         }
-        if may_go(kind, &value) {
+        if can_be_deleted(kind, &value) {
             return Ok(Deleted::Gone(self.store.remove(kind, value, by.now)));
         }
         if is_same(&found.value, &value) {
@@ -352,7 +352,7 @@ fn add_propagation(kind: Kind, value: &mut Value, asked: Option<Propagation>) {
     value["metadata"]["finalizers"] = json!(all);
 }
 
-fn may_go(kind: Kind, value: &Value) -> bool {
+fn can_be_deleted(kind: Kind, value: &Value) -> bool {
     let waits = match kind {
         Kind::Pod => value["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() > 0,
         Kind::Namespace => value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()),

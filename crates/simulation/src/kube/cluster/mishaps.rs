@@ -133,7 +133,7 @@ impl Mishap {
         };
         // Only the provider can determine that one of its machines is gone. Therefore users do not delete the node of
         // such a machine while it is not Ready.
-        let may_go = spec.provider_id.is_none() || connected || !powered;
+        let can_be_deleted = spec.provider_id.is_none() || connected || !powered;
         Some(match self.kind {
             FaultKind::Cut if connected => Fault::Cut(id),
             FaultKind::Cut => Fault::Heal(id),
@@ -141,7 +141,7 @@ impl Mishap {
             FaultKind::Power => Fault::PowerOn(id),
             FaultKind::Slow => Fault::Slow(id, *chance.pick(&[0, 500, 5_000])?),
             FaultKind::RestartKubelet => Fault::RestartKubelet(id),
-            FaultKind::DeleteNode | FaultKind::ReplaceNode if !may_go => return None,
+            FaultKind::DeleteNode | FaultKind::ReplaceNode if !can_be_deleted => return None,
             FaultKind::DeleteNode => Fault::DeleteNode(node),
             FaultKind::ReplaceNode => {
                 let fair = !powered || machines.iter().any(|other| shares_ids(other, id, &spec));

@@ -45,14 +45,14 @@ impl World {
         if !self.plan.sets_clock() {
             return;
         }
-        let steps = self.api.steps_between(self.begin_of_reading(self.now), self.now);
+        let steps = self.api.steps_between(self.earliest_reading(self.now), self.now);
         for date in dates_of(&entry.object.value) {
             self.oracle.dates.0.entry((entry.object.uid().to_owned(), date)).or_insert(steps);
         }
     }
 
     /// The earliest time of a clock reading whose writer's request arrives at this time.
-    fn begin_of_reading(&self, at: At) -> At {
+    fn earliest_reading(&self, at: At) -> At {
         At(at.0.saturating_sub(if self.plan.has_late_requests() { LATE_READING } else { READING }))
     }
 
@@ -83,11 +83,11 @@ impl World {
     ///
     /// A wait that begins with a time in an object ends earlier by this.
     pub(super) fn set_forward_since(&self, at: At) -> u64 {
-        self.api.set_since(self.begin_of_reading(at), 1)
+        self.api.set_since(self.earliest_reading(at), 1)
     }
 
     /// The microseconds by which the API server's clock was set back since this time.
     pub(super) fn set_back_since(&self, at: At) -> u64 {
-        self.api.set_since(self.begin_of_reading(at), -1)
+        self.api.set_since(self.earliest_reading(at), -1)
     }
 }

@@ -107,8 +107,8 @@ fn a_renewal_of_a_lease_is_needed_at_half_of_the_ttl() {
 #[test]
 fn a_leader_without_members_frees_no_lock() {
     let lock = held_lock(json!({}));
-    let step = |can_delete, may_hand_over| {
-        let mut input = LockInput { may_hand_over, ..held_input(&lock, Verdict::Release(End::Terminated), None) };
+    let step = |can_delete, can_hand_over| {
+        let mut input = LockInput { can_hand_over, ..held_input(&lock, Verdict::Release(End::Terminated), None) };
         input.held.as_mut().unwrap().can_delete = can_delete;
         decide(&input)
     };
@@ -121,8 +121,8 @@ fn a_leader_without_members_frees_no_lock() {
 #[test]
 fn a_hold_that_cannot_be_renewed_is_handed_over_while_possible() {
     let lock = held_lock(json!({}));
-    let step = |hold: &Hold, may_hand_over: bool| {
-        decide(&LockInput { may_hand_over, ..held_input(&lock, Verdict::Keep, Some(hold.clone())) })
+    let step = |hold: &Hold, can_hand_over: bool| {
+        decide(&LockInput { can_hand_over, ..held_input(&lock, Verdict::Keep, Some(hold.clone())) })
     };
     let mut slipping = hold(WALL.0 - 8_100, 900);
     assert!(matches!(step(&slipping, true), Step::Keep(_)), "its renewal has not failed yet");
@@ -254,7 +254,7 @@ fn a_hold_that_ran_out_ended_with_its_validity() {
 }
 
 #[test]
-fn a_lock_that_min_hold_keeps_says_so_once_and_until_when() {
+fn the_message_about_min_hold_has_its_end_and_is_not_repeated() {
     let held = |message: &str| {
         held_lock(
             json!({"spec": {"minHold": "1m"}, "status": {"key": "k", "conditions": [{"type": "Held", "status": "True", "reason": "Held",

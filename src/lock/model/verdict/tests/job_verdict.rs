@@ -33,7 +33,7 @@ fn stopping(seconds: u32) -> DistributedLock {
 }
 
 #[test]
-fn a_job_keeps_its_lock_while_it_may_have_pods() {
+fn a_job_keeps_its_lock_while_it_can_have_pods() {
     for (state, running) in [(RUNNING, false), (RUNNING, true), (JobState::Waiting, false), (GONE, true)] {
         assert_eq!(judge(&held(), &job(state, running, None)), Verdict::Keep, "{state:?}");
     }
@@ -98,7 +98,7 @@ fn a_deleted_job_keeps_its_lock_until_its_pods_end() {
 }
 
 #[test]
-fn min_hold_and_the_holders_word_mean_the_same_for_a_job() {
+fn min_hold_and_the_holders_release_apply_to_jobs() {
     let finished = job(JobState::Finished { complete: true }, false, None);
     assert!(matches!(judge(&claim(json!({"minHold": "2m"}), json!({})), &finished), Verdict::Minimum(_)));
     let asked = annotated(claim(json!({}), json!({"fencingToken": 7})), RELEASE_ANNOTATION, "7");

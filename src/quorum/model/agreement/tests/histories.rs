@@ -98,7 +98,7 @@ impl Operator {
     fn votes_at(&self, member: usize, run_id: &RunId, now: u64) -> bool {
         let name = name(MEMBERS[member]);
         self.admitted.get(&member) == Some(run_id)
-            && self.agreement.may_vote(at(now))
+            && self.agreement.allows_votes(at(now))
             && self.agreement.counts(&name, run_id, at(now))
     }
 }
@@ -238,7 +238,7 @@ fn operators_that_agree_vote_and_reach_the_longest_ttl() {
         world.now += 1;
     }
     for operator in &world.operators[..2] {
-        assert!(operator.agreement.may_vote(at(world.now)));
+        assert!(operator.agreement.allows_votes(at(world.now)));
         assert_eq!(operator.published, 30);
     }
 }
@@ -269,6 +269,6 @@ fn a_newcomer_with_another_max_ttl_never_votes_with_the_first() {
         world.happens(&heal);
     }
     seconds(&mut world, 40, &[all(0), all(1)].concat());
-    assert!(world.operators[0].agreement.may_vote(at(world.now)));
-    assert!(!world.operators[1].agreement.may_vote(at(world.now)));
+    assert!(world.operators[0].agreement.allows_votes(at(world.now)));
+    assert!(!world.operators[1].agreement.allows_votes(at(world.now)));
 }

@@ -13,22 +13,22 @@ fn own_majority() -> Agreement {
 #[test]
 fn a_majority_of_own_members_votes_without_external_masters() {
     let mut agreement = own_majority();
-    assert!(!agreement.may_vote(at(0)), "the record can have another list");
+    assert!(!agreement.allows_votes(at(0)), "the record can have another list");
     agreement.missed(&name("a"), "connection refused");
-    assert!(agreement.may_vote(at(0)) && !agreement.counts(&name("a"), &process("a"), at(0)));
+    assert!(agreement.allows_votes(at(0)) && !agreement.counts(&name("a"), &process("a"), at(0)));
     let mut agreement = own_majority();
     agreement.admitted(&name("a"), Some(process("a")));
     reads(&mut agreement, "a", &process("a"), &state(true, false, &[]), 0);
     assert_eq!(agreement.sharing(at(0)), Sharing::Agreed(vec![]));
-    assert!(agreement.may_vote(at(70)), "the master is silent");
+    assert!(agreement.allows_votes(at(70)), "the master is silent");
     reads(&mut agreement, "a", &process("a"), &state(false, true, &[other(LIST, 10)]), 71);
-    assert!(!agreement.may_vote(at(71)));
+    assert!(!agreement.allows_votes(at(71)));
     let mut half = of(&["main-0", "b", "a"]);
     half.set_claim(Some(claim(30)));
     for member in ["a", "b"] {
         half.missed(&name(member), "connection refused");
     }
-    assert!(!half.may_vote(at(0)));
+    assert!(!half.allows_votes(at(0)));
 }
 
 #[test]

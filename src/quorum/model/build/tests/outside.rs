@@ -12,7 +12,7 @@ fn exposed(expose: Value) -> (Vec<Value>, Value) {
 }
 
 #[test]
-fn only_peers_of_the_source_ranges_are_let_in() {
+fn only_peers_of_the_source_ranges_can_connect() {
     let ranges = json!(["192.0.2.0/24", "2001:db8::/32"]);
     for (type_, at_the_balancer) in [("LoadBalancer", ranges.clone()), ("NodePort", Value::Null)] {
         let (services, ingress) = exposed(json!({"type": type_, "sourceRanges": ranges}));
@@ -31,7 +31,7 @@ fn only_peers_of_the_source_ranges_are_let_in() {
 }
 
 #[test]
-fn without_source_ranges_everybody_may_come() {
+fn without_source_ranges_every_peer_can_connect() {
     for type_ in ["LoadBalancer", "NodePort"] {
         let (services, ingress) = exposed(json!({"type": type_}));
         assert_eq!(ingress, json!([{"ports": [{"port": 6379, "protocol": "TCP"}]}]));
@@ -71,7 +71,7 @@ fn the_library_takes_the_secret_as_it_is() {
 ///
 /// The test checks the Secret and the rights of a client that only reads, in each phase of that change.
 #[test]
-fn a_client_that_only_looks_goes_on_while_the_members_change() {
+fn a_read_only_client_keeps_access_while_the_members_change() {
     let client = json!({"name": "look", "namespace": "shop", "keyPrefix": "shop/", "access": "Read"});
     let [before, learning, joint, after] = super::updates::from_three_to_five(&client);
     let names = |rules: Vec<crate::redis_member::acl::UserRule>| -> Vec<String> {
@@ -143,7 +143,7 @@ fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
 }
 
 #[test]
-fn masters_that_others_run_vote_and_get_no_objects() {
+fn external_masters_vote_and_get_no_objects() {
     let vm = |name: &str| json!({"name": name, "address": format!("{name}.example:6379")});
     let mixed = plan(json!({"members": 2, "external": [vm("vm")]}));
     assert_eq!((mixed.lists.voters.len(), mixed.lists.majority()), (3, 2));

@@ -62,7 +62,7 @@ fn the_acl_file_of_every_member_is_closed_and_its_own() {
 }
 
 #[test]
-fn a_new_quorum_speaks_tls() {
+fn a_new_quorum_uses_tls() {
     assert_eq!(plan(json!({})).tls, plan(json!({"tls": {"mode": "Managed"}})).tls);
     let crds = serde_json::to_value(crate::api::crds()).unwrap();
     let crd = crds.as_array().unwrap().iter().find(|crd| crd["spec"]["names"]["kind"] == "RedisQuorum").unwrap();

@@ -17,7 +17,7 @@ fn external(names: &[&str]) -> RedisQuorum {
 }
 
 #[test]
-fn a_person_can_say_that_an_external_process_is_dead() {
+fn an_annotation_declares_an_external_process_dead() {
     let mut quorum = external(&["a", "b", "c"]);
     let status = quorum.status.get_or_insert_default();
     (status.membership_epoch, status.former_voters) = (Some(2), status.voters.clone());
@@ -31,7 +31,7 @@ fn a_person_can_say_that_an_external_process_is_dead() {
 }
 
 #[test]
-fn a_dead_external_member_that_leaves_is_not_waited_for() {
+fn a_dead_leaving_external_member_does_not_delay_a_change() {
     let lists = Lists {
         epoch: 1,
         voters: ["a", "b", "c"].map(str::to_owned).to_vec(),

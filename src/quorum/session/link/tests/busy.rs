@@ -107,7 +107,7 @@ async fn a_busy_external_master_is_not_awaited_and_is_reported() {
 
 /// The user can log in, and the master refuses the first read.
 #[tokio::test]
-async fn a_master_that_refuses_a_read_is_reported_and_asked_rarely() {
+async fn a_master_that_refuses_a_read_is_reported_and_rarely_retried() {
     let (member, link, auth) = led().await;
     let password = auth.password("main-0", OPERATOR_USER);
     let url = format!("redis://{OPERATOR_USER}:{}@{}/", password.expose(), member.address());

@@ -61,7 +61,7 @@ async fn only_clients_with_the_earlier_list_are_shut_out() {
 /// A client can be removed at the moment when the process is fenced, and a user can have edited the epoch in the
 /// status.
 #[tokio::test]
-async fn a_process_is_closed_for_users_that_nobody_asks_about() {
+async fn a_process_is_closed_for_users_outside_status_and_spec() {
     let (plan, _) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);

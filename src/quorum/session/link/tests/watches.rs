@@ -132,7 +132,7 @@ async fn the_clock_check_prevents_two_holders_after_two_steps() {
 }
 
 #[tokio::test]
-async fn a_step_back_is_found_too_and_so_is_a_small_one() {
+async fn a_step_back_and_a_small_step_are_found() {
     let quorum = Quorum::new().await;
     quorum.shift(2, -60_000);
     match quorum.acquire("a", true).await {
@@ -164,7 +164,7 @@ async fn only_a_clock_with_excessive_drift_is_found() {
 }
 
 #[tokio::test]
-async fn when_all_clocks_move_together_nobody_is_fenced() {
+async fn no_member_is_fenced_when_all_clocks_move_together() {
     let quorum = Quorum::new().await;
     for index in 0..3 {
         quorum.shift(index, 60_000);

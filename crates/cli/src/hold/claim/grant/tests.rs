@@ -87,7 +87,7 @@ fn the_wait_begins_before_the_first_request() {
 }
 
 #[tokio::test]
-async fn a_user_without_the_role_is_told_once_which_one() {
+async fn the_error_for_a_missing_role_names_it_once() {
     let args = parsed(&["--lock", "shop/reindex"]);
     let wanted = wanted(&args, Purpose::Attended, None).unwrap();
     let message =

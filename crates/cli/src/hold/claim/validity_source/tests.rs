@@ -20,7 +20,7 @@ impl Clock for WrongClock {
 }
 
 #[test]
-fn a_published_validity_counts_from_the_latest_time_it_may_be() {
+fn a_published_validity_is_measured_at_the_latest_possible_now() {
     assert_eq!(left(10_000, UnixMicros(7_500_000)), Duration::from_millis(2_500));
     assert_eq!(left(10_000, UnixMicros(10_000_001)), Duration::ZERO);
 }
@@ -44,7 +44,7 @@ fn nothing_starts_on_a_machine_whose_clock_is_wrong() {
 ///
 /// A hold is renewed in the last third of its validity. If the error stayed at a second, the hold would end before its renewal.
 #[test]
-fn a_validity_is_known_better_when_the_clock_is() {
+fn a_more_exact_clock_gives_a_longer_validity() {
     let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));
     let server_time = ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT);
     let (sent, resolution) = (UnixMicros(1_000_000_000), Duration::from_secs(1));

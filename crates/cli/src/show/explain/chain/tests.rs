@@ -18,7 +18,7 @@ fn link<'a>(explanation: &'a Explanation, about: &str) -> &'a Link {
 }
 
 #[test]
-fn a_lock_that_is_held_says_by_whom_and_who_waits() {
+fn the_explanation_of_a_held_lock_names_holder_and_queue() {
     let all = [held("a"), waiting("b", "Queued", "a has the key", Some(1)), waiting("c", "Queued", "far back", None)];
     let held = explained(&all, &[], &found(["Admitted"; 3]));
     assert!(held.held);
@@ -36,7 +36,7 @@ fn a_lock_that_is_held_says_by_whom_and_who_waits() {
 }
 
 #[test]
-fn a_claim_that_waits_says_for_whom() {
+fn the_explanation_of_a_waiting_claim_names_the_holder() {
     let waits = explained(&[waiting("b", "Queued", "a has the key", Some(1))], &[held("a")], &found(["Admitted"; 3]));
     assert!(!waits.held);
     assert_eq!(waits.summary, "shop/reindex is not held by dlock/b: \"a\" has the key.");
@@ -105,7 +105,7 @@ fn a_held_lock_that_is_served_with_a_fault_names_it() {
 }
 
 #[test]
-fn a_lock_that_no_operator_has_looked_at_says_so() {
+fn the_explanation_names_a_lock_that_is_not_reconciled_yet() {
     let new = explained(&[lock("b", "{spec: {key: reindex}}")], &[], &QuorumState::Unknown);
     assert_eq!(link(&new, "operator").lines, ["The operator has not reconciled DistributedLock b yet."]);
     assert_eq!(link(&new, "quorum").state, State::Unknown);
@@ -134,7 +134,7 @@ fn a_quorum_that_does_not_exist_or_is_new_stops_the_lock() {
 }
 
 #[test]
-fn an_end_says_when_the_lock_is_free() {
+fn the_explanation_names_when_an_ending_lock_is_free() {
     let mut ending = held("a");
     ending.status.ending = parsed(json!({"since": "2026-01-01T12:00:00.000Z", "reason": "SteppedDown",
         "until": "2026-01-01T12:00:08.000Z", "message": "asked."}));
@@ -157,7 +157,7 @@ fn a_validity_that_is_not_renewed_points_at_the_operator() {
 }
 
 #[test]
-fn a_finished_lock_begins_with_how_it_ended() {
+fn the_explanation_of_a_finished_lock_begins_with_its_end() {
     let finished = |name: &str, reason: &str, message: &str| {
         let mut lock = lock(name, "{spec: {key: reindex}, status: {observedGeneration: 1}}");
         lock.status.conditions = vec![condition("Finished", "True", reason, message)];

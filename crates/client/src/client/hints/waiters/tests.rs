@@ -49,7 +49,7 @@ fn an_own_release_is_a_hint_for_the_own_caller() {
 }
 
 #[test]
-fn a_release_is_announced_where_others_may_wait() {
+fn a_release_is_announced_where_other_clients_can_wait() {
     let (now, mut waiters) = waiters();
     let is_announced = |waiters: &mut Waiters, held_for, at| waiters.release(held_for, 1, at).is_some();
     assert!(!is_announced(&mut waiters, MOMENT, now), "it is perhaps the only client");

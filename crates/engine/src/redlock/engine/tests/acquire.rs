@@ -156,7 +156,7 @@ async fn a_majority_confirms_the_second_round_of_differing_counters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_back_counts_only_where_the_key_is_still_ours() {
+async fn a_write_back_is_valid_only_on_members_that_keep_the_key() {
     let quorum = Quorum::of(3);
     quorum.members[0].state().master.counter = 6;
     quorum.members[2].freeze(true);
@@ -201,7 +201,7 @@ async fn counters_that_differ_cost_no_second_round_when_all_vote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
+async fn a_client_with_only_incr_uses_counters_that_are_near() {
     let quorum = Quorum::of(5);
     quorum.set_counters([9_000, 100, 150, 40, 0]);
     quorum.members[4].freeze(true);
@@ -226,7 +226,7 @@ async fn the_number_of_a_spent_counter_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_lists_become_one_and_a_learner_never_counts() {
+async fn equal_lists_become_one_and_a_learner_is_ignored() {
     let mut quorum = Quorum::of(4);
     quorum.set_counters([29, 19, 9, 5_000]);
     let listed: Vec<_> =

@@ -88,7 +88,7 @@ impl ClockCheck for Distrust {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_from_a_stepped_clock_does_not_count() {
+async fn a_vote_from_a_stepped_clock_is_invalid() {
     let quorum = Quorum::of(3);
     quorum.members[0].freeze(true);
     let stepped = quorum.members[1].state().run_id.clone();

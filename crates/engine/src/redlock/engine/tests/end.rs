@@ -42,7 +42,7 @@ async fn a_seal_needs_a_majority_and_reports_a_lost_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_reaches_everybody_and_waits_for_nobody_long() {
+async fn a_release_reaches_every_member_and_waits_for_one_timeout() {
     let quorum = Quorum::of(3);
     granted(&quorum, "a").await;
     quorum.members[0].freeze(true);

@@ -66,7 +66,7 @@ async fn a_majority_without_our_value_means_the_hold_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_one_pipeline_and_each_hold_is_decided_by_itself() {
+async fn a_batch_is_one_pipeline_with_a_separate_outcome_per_hold() {
     let quorum = Quorum::of(3);
     let redlock = engine(&quorum);
     let grant = granted(&quorum, "a").await;

@@ -13,7 +13,7 @@ fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_ends_when_its_kubelet_says_so() {
+async fn a_pod_is_deleted_when_its_kubelet_confirms_its_end() {
     let lab = Lab::new();
     let api: Api<Pod> = Api::namespaced(lab.client(), "default");
     let post = PostParams::default();
@@ -59,7 +59,7 @@ async fn metadata_alone_is_patched_and_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_made_in_a_namespace_that_goes() {
+async fn nothing_is_created_in_a_terminating_namespace() {
     let lab = Lab::new();
     let namespaces: Api<Namespace> = Api::all(lab.client());
     namespaces.create(&PostParams::default(), &of(json!({"metadata": {"name": "shop"}}))).await.unwrap();
@@ -107,7 +107,7 @@ async fn leases_services_and_stateful_sets_match_the_real_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn omitted_fields_are_removed_and_those_of_others_stay() {
+async fn omitted_fields_are_removed_and_foreign_fields_stay() {
     let lab = Lab::new();
     let secrets: Api<Secret> = Api::namespaced(lab.client(), "default");
     let apply = |labels: Value| {

@@ -56,7 +56,7 @@ async fn a_cut_watch_is_resumed_and_lists_again_only_after_410() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_by_itself_after_its_timeout_and_goes_on() {
+async fn a_watch_ends_at_its_timeout_and_is_resumed() {
     let lab = Lab::new();
     let api: Api<DistributedLock> = Api::namespaced(lab.client(), "default");
     let config = watcher::Config::default().timeout(5);
@@ -182,7 +182,7 @@ async fn lists_have_pages_of_one_state_and_their_tokens_expire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_and_errors_are_lines_that_kube_understands() {
+async fn bookmarks_and_errors_are_lines_that_kube_parses() {
     let lab = Lab::new();
     let request = |version: u64| {
         let uri = format!("/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion={version}");

@@ -70,7 +70,7 @@ async fn unknown_fields_are_removed_and_defaults_are_added() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_knows_preconditions_finalizers_and_generations() {
+async fn deletion_applies_preconditions_finalizers_and_generations() {
     let lab = Lab::new();
     let api: Api<DistributedLock> = Api::namespaced(lab.client(), "default");
     let mut held = lock("a");

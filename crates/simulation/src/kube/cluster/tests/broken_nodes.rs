@@ -65,7 +65,7 @@ fn an_outage_of_the_server_makes_all_nodes_unknown_for_a_while() {
 }
 
 #[test]
-fn a_pod_deleted_by_force_runs_on_until_its_kubelet_hears_of_it() {
+fn a_pod_deleted_by_force_runs_until_its_kubelet_reconnects() {
     let (mut world, pod, container, machine) = cut_off(4);
     world.run(12_000);
     world.inflict(Fault::ForceDelete { namespace: "default".into(), pod: "m-0".into() });
@@ -140,7 +140,7 @@ fn a_container_that_was_not_located_runs_with_its_successor() {
 }
 
 #[test]
-fn a_pod_may_fail_without_a_word_about_its_containers() {
+fn a_pod_can_fail_without_container_statuses() {
     let mut world = World::new(8, 1);
     let spec = json!({"containers": [{"name": "app"}], "terminationGracePeriodSeconds": 5});
     let pod = world.create(Kind::Pod, json!({"metadata": {"name": "p"}, "spec": spec}));

@@ -32,7 +32,7 @@ fn reported(world: &World) -> (Value, Value, Value, Value) {
 }
 
 #[test]
-fn pods_that_go_because_their_job_is_suspended_do_not_count() {
+fn pods_deleted_by_a_suspension_are_not_counted_as_failed() {
     let (mut world, _) = suspended(11, &json!({}));
     assert_eq!(reported(&world), (json!("True"), json!(0), json!(0), json!(0)));
     assert!(job(&world).value["status"]["startTime"].is_null());
@@ -67,7 +67,7 @@ fn a_pod_is_replaced_when_it_has_ended_and_not_before() {
 }
 
 #[test]
-fn a_job_that_was_suspended_a_moment_ago_may_still_get_a_pod() {
+fn a_job_that_was_just_suspended_can_still_get_a_pod() {
     let made = (0..10).filter(|seed| {
         let (mut world, _) = suspended(*seed, &json!({}));
         suspend(&mut world, false);

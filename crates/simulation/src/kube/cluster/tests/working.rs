@@ -30,7 +30,7 @@ fn a_stateful_set_replaces_its_pod_only_after_a_deletion() {
 }
 
 #[test]
-fn a_container_restarts_in_place_and_its_kubelet_says_so_later() {
+fn a_kubelet_reports_a_container_restart_with_a_delay() {
     let mut world = World::new(2, 1);
     world.create(Kind::StatefulSet, stateful_set("m"));
     world.run(8_000);
@@ -128,7 +128,7 @@ fn a_deployment_rolls_without_going_below_its_size() {
 }
 
 #[test]
-fn a_namespace_goes_when_what_is_in_it_has_gone() {
+fn a_namespace_is_deleted_after_all_its_objects() {
     let mut world = World::new(7, 2);
     world.create(Kind::Namespace, json!({"metadata": {"name": "shop"}}));
     let test = |now| by(now, "test");
