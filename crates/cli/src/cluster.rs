@@ -10,7 +10,7 @@ pub mod target;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::ListParams;
+use kube::api::{ListMeta, ListParams};
 use kube::{Api, Client, Config, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -167,7 +167,7 @@ impl Cluster {
             let request = request.map_err(|error| Problem::new(format!("failed to list {plural}: {error}"), ""))?;
             let answer: List<T> = self.call(&format!("list {plural} in {place}"), self.client.request(request)).await?;
             found.extend(answer.items);
-            next = answer.metadata.token.filter(|token| !token.is_empty());
+            next = answer.metadata.continue_.filter(|token| !token.is_empty());
             if next.is_none() {
                 return Ok(found);
             }
@@ -204,12 +204,6 @@ struct List<K> {
     #[serde(default)]
     metadata: ListMeta,
     items: Vec<K>,
-}
-
-#[derive(Default, Deserialize)]
-struct ListMeta {
-    #[serde(rename = "continue")]
-    token: Option<String>,
 }
 
 #[cfg(test)]

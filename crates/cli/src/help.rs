@@ -1,5 +1,6 @@
 //! The help of the program: commands in groups, and manual pages.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 
 use clap::Command;
@@ -69,13 +70,12 @@ pub(super) fn manual_page(command: &Command, parent: Option<&str>, out: &mut dyn
     }
     let holds = ["run", "hold", "acquire", "agent"].contains(&command.get_name());
     section(out, "EXIT STATUS", if holds { &HOLDING_CODES } else { &CODES })?;
-    let own = command.get_arguments().filter_map(|argument| {
-        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        Some((argument.get_env()?.to_str()?.to_owned(), help))
-    });
-    let own: Vec<_> = own.collect();
     section(out, "ENVIRONMENT", &ENVIRONMENT)?;
-    own.iter().try_for_each(|(name, text)| entry(out, name, text))?;
+    for argument in command.get_arguments() {
+        if let Some(name) = argument.get_env().and_then(OsStr::to_str) {
+            entry(out, name, &argument.get_help().map(ToString::to_string).unwrap_or_default())?;
+        }
+    }
     if let Some(parent) = parent {
         write!(out, ".SH SEE ALSO\n{}(1)\n", roff(parent))?;
     }

@@ -15,6 +15,8 @@ mod mounted_secret;
 mod progress;
 mod signals;
 
+use std::io;
+
 use crate::cluster;
 use anyhow::{Context as _, bail};
 use arguments::NEEDS_DIRECT;
@@ -26,7 +28,7 @@ pub(super) use claim::{
 };
 pub(super) use held_lock::{End, HeldLock, LONGEST_SLEEP, NotHeld, Renewal, Source, Validity, reserve};
 pub(super) use identity::{of_process, whoami};
-pub(super) use lock_response::LockResponse;
+pub(super) use lock_response::{LockResponse, millis};
 pub(super) use progress::Progress;
 use serde::{Deserialize, Serialize};
 pub(super) use signals::Signals;
@@ -146,7 +148,7 @@ pub(super) fn environment() -> impl Iterator<Item = (String, String)> {
 /// Runs a future on this thread.
 ///
 /// A thread that exists until the end of the process must start the guard of a command.
-pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(super) fn block_on<T, E: From<io::Error>>(future: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(future);
     // This does not wait for a DNS lookup that still runs.

@@ -109,7 +109,8 @@ pub enum QuorumCommand {
 /// Executes a command. `tree` has all commands of the program, for the manual pages.
 #[must_use]
 pub fn execute(command: UserCommand, tree: clap::Command) -> ExitCode {
-    match dispatch(command, tree) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(anyhow::Error::from);
+    match runtime.and_then(|runtime| runtime.block_on(dispatch(command, tree))) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(NO),
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -120,19 +121,8 @@ pub fn execute(command: UserCommand, tree: clap::Command) -> ExitCode {
     }
 }
 
-fn dispatch(command: UserCommand, tree: clap::Command) -> anyhow::Result<bool> {
-    match command {
-        UserCommand::Completions(args) => shell::completions(&args).map(|()| true),
-        UserCommand::Man(args) => shell::man(&args, tree).map(|()| true),
-        UserCommand::Install(args) => shell::install(&args).map(|()| true),
-        command => {
-            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run_in_cluster(command))
-        }
-    }
-}
-
-/// Executes a command that connects to a cluster. Returns whether the answer is yes.
-async fn run_in_cluster(command: UserCommand) -> anyhow::Result<bool> {
+/// Executes a command. Returns whether the answer is yes.
+async fn dispatch(command: UserCommand, tree: clap::Command) -> anyhow::Result<bool> {
     match command {
         UserCommand::List(args) => list::run(args).await?,
         UserCommand::Status(args) => status::run(args).await?,
@@ -147,7 +137,9 @@ async fn run_in_cluster(command: UserCommand) -> anyhow::Result<bool> {
         UserCommand::Doctor(args) => return doctor::run(args).await,
         UserCommand::Report(args) => report::run(args).await?,
         UserCommand::Version(args) => version::run(args).await?,
-        UserCommand::Completions(_) | UserCommand::Man(_) | UserCommand::Install(_) => {}
+        UserCommand::Completions(args) => shell::completions(&args)?,
+        UserCommand::Man(args) => shell::man(&args, tree)?,
+        UserCommand::Install(args) => shell::install(&args)?,
     }
     Ok(true)
 }

@@ -117,13 +117,6 @@ impl Table {
         Self { titles, rows: Vec::new() }
     }
 
-    /// Adds a column before the others.
-    #[must_use]
-    pub fn with_first(mut self, title: &'static str) -> Self {
-        self.titles.insert(0, title);
-        self
-    }
-
     /// Adds a row.
     pub fn push(&mut self, row: Vec<Cell>) {
         self.rows.push(row);
@@ -207,9 +200,12 @@ fn line(cells: &[Cell], widths: &[usize], paint: Paint) -> String {
 /// The printer of a command, with its format and its style.
 #[derive(Clone, Copy, Debug)]
 pub struct Printer {
-    format: Option<Format>,
-    paint: Paint,
-    is_terminal: bool,
+    /// The format of `--output`, if it is set.
+    pub format: Option<Format>,
+    /// The colours and the width of the output.
+    pub paint: Paint,
+    /// Whether the output is a terminal.
+    pub is_terminal: bool,
 }
 
 impl Printer {
@@ -222,24 +218,6 @@ impl Printer {
         let colours = is_terminal && !no_color && !dumb;
         let width = if is_terminal { terminal_width() } else { None };
         Self { format: args.output, paint: Paint { colours, width }, is_terminal }
-    }
-
-    /// Whether the output is a terminal.
-    #[must_use]
-    pub const fn is_terminal(&self) -> bool {
-        self.is_terminal
-    }
-
-    /// The colours and the width of the output.
-    #[must_use]
-    pub const fn paint(&self) -> Paint {
-        self.paint
-    }
-
-    /// The format of `--output`, if it is set.
-    #[must_use]
-    pub const fn format(&self) -> Option<Format> {
-        self.format
     }
 
     /// Whether the output is for programs.

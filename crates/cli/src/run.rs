@@ -36,7 +36,7 @@ use tokio::time::sleep;
 use crate::console;
 use crate::hold::exit::{self, Outcome};
 use crate::hold::{
-    End, HeldLock, Location, LockArgs, LockResponse, Signals, Validity, block_on, expected_source, take,
+    End, HeldLock, Location, LockArgs, LockResponse, NotHeld, Signals, Validity, block_on, expected_source, take,
 };
 use crate::loopback::Place;
 use redlock_api::GoDuration;
@@ -74,10 +74,10 @@ pub struct RunArgs {
 
 /// Takes the lock, runs the command, releases the lock.
 pub fn run(args: &RunArgs) -> ExitCode {
-    block_on(run_async(args)).unwrap_or_else(Outcome::Failed).report(&args.lock.lock, args.not_acquired_exit_code)
+    exit::report(block_on(run_async(args)), &args.lock.lock, args.not_acquired_exit_code)
 }
 
-async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
+async fn run_async(args: &RunArgs) -> Result<Outcome, NotHeld> {
     let mut signals = Signals::new()?;
     // The lock of an agent with `--direct` can have no namespace, and such an agent needs no cluster.
     let is_agents = args.agent.is_some() && args.lock.cluster.namespace.is_none();
@@ -95,22 +95,18 @@ async fn run_async(args: &RunArgs) -> anyhow::Result<Outcome> {
         refuse_impossible_limits(args)?;
     }
     let directory = Directory::new()?;
-    let taken = match (outer, &args.agent) {
-        (Some(socket), _) => outside::take_from_outer_run(socket, lock).await,
-        (None, Some(place)) => outside::take_from_agent(place, &args.lock, &mut signals).await,
-        (None, None) => take(&args.lock, &mut signals).await,
-    };
-    let held = match taken {
-        Ok(held) => held,
-        Err(not_held) => return Ok(not_held.into()),
+    let held = match (outer, &args.agent) {
+        (Some(socket), _) => outside::take_from_outer_run(socket, lock).await?,
+        (None, Some(place)) => outside::take_from_agent(place, &args.lock, &mut signals).await?,
+        (None, None) => take(&args.lock, &mut signals).await?,
     };
     let answer = LockResponse::new(held.lock.clone(), held.holder.clone(), held.token);
     let environment = CommandEnv::new(directory, answer, place, around);
-    let outcome = run_command(args, environment, &held, &mut signals).await.unwrap_or_else(Outcome::Failed);
+    let outcome = run_command(args, environment, &held, &mut signals).await;
     if let Err(error) = held.release().await {
         console::report(format_args!("lock {}: {error:#}", args.lock.lock));
     }
-    Ok(outcome)
+    Ok(outcome?)
 }
 
 /// Refuses a `ttl` or a grace that leaves no time to end the command.
@@ -140,7 +136,7 @@ async fn run_command(
     let now = SystemClock.boottime();
     let max_hold = args.lock.max_hold.map(|most| now + most.get());
     let supervision = Supervision { guard, environment, limits, max_hold, kill: now, why: None, status: None };
-    Ok(supervision.run(held, signals).await)
+    supervision.run(held, signals).await
 }
 
 /// The supervision of a running command.
@@ -157,7 +153,7 @@ struct Supervision {
 }
 
 impl Supervision {
-    async fn run(mut self, held: &HeldLock, signals: &mut Signals) -> Outcome {
+    async fn run(mut self, held: &HeldLock, signals: &mut Signals) -> anyhow::Result<Outcome> {
         let mut validity = held.validity.clone();
         validity.mark_changed();
         let mut is_followed = true;
@@ -170,7 +166,10 @@ impl Supervision {
                         self.guard.await_exit().await;
                         return Outcome::of(self.why, self.status);
                     }
-                    Some(event) => self.handle(event),
+                    Some(GuardEvent::Ending) => self.lose(),
+                    // `why` distinguishes a command that `run` ended.
+                    Some(GuardEvent::Ended(status)) => self.status = Some(status),
+                    Some(GuardEvent::Started(_)) => {}
                     None => {
                         let left = self.kill.since(SystemClock.boottime());
                         self.guard.kill_descendants(left).await;
@@ -185,15 +184,6 @@ impl Supervision {
                 signal = signals.next() => self.guard.send(GuardCommand::Forward(signal)).await,
                 () = sleep(pause) => self.tick().await,
             }
-        }
-    }
-
-    fn handle(&mut self, event: GuardEvent) {
-        match event {
-            GuardEvent::Ending => self.lose(),
-            // `why` distinguishes a command that `run` ended.
-            GuardEvent::Ended(status) => self.status = Some(status),
-            GuardEvent::Started(_) | GuardEvent::Empty => {}
         }
     }
 

@@ -107,9 +107,9 @@ pub async fn run(args: TopArgs) -> anyhow::Result<()> {
     let namespace = args.scope.of(&cluster.namespace);
     let locks: Vec<LockObject> = cluster.list(namespace, "").await?;
     let (quorums, scope) = cluster.list_readable::<QuorumObject>().await?;
-    let is_for_people = matches!(printer.format(), None | Some(Format::Wide));
-    if is_for_people && printer.is_terminal() && io::stdin().is_terminal() && !args.once {
-        let view = view::View::new(any_of(namespace), printer.paint().colours);
+    let is_for_people = matches!(printer.format, None | Some(Format::Wide));
+    if is_for_people && printer.is_terminal && io::stdin().is_terminal() && !args.once {
+        let view = view::View::new(any_of(namespace), printer.paint.colours);
         return screen::run(&cluster, namespace, scope, view).await;
     }
     printer.show(&Overview { locks, quorums, most: args.keys, now: cluster.now() })

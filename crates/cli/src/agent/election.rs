@@ -2,12 +2,11 @@
 
 mod object_state;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use kube::Api;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 use object_state::{ObjectState, read};
 use tokio::time::{sleep, timeout};
 
@@ -20,7 +19,6 @@ use crate::hold::{
     send_release,
 };
 use redlock_api::requests::request;
-use redlock_api::server_time::ServerTime;
 use redlock_api::{DistributedLock, Validity};
 use redlock_engine::time::{Boottime, SystemClock};
 
@@ -83,13 +81,6 @@ pub(super) struct Follower {
     failure: Option<String>,
 }
 
-/// The connection to the API server.
-struct Connection {
-    client: Client,
-    locks: Api<DistributedLock>,
-    server_time: Arc<ServerTime>,
-}
-
 impl Follower {
     pub(super) fn new(
         agent: Agent,
@@ -117,7 +108,7 @@ impl Follower {
 
     /// Follows the election until the agent is stopped.
     pub(super) async fn run(mut self) {
-        let (connection, mut watched) = loop {
+        let (cluster, mut watched) = loop {
             match self.connect().await {
                 Ok(connected) => break connected,
                 Err(error) => {
@@ -131,33 +122,35 @@ impl Follower {
         while !self.agent.is_stopping() {
             let pause = self.followed.as_ref().map_or(LONGEST_SLEEP, |followed| followed.trust.pause(self.ttl));
             tokio::select! {
-                event = watched.event() => self.handle(event, &connection).await,
+                event = watched.event() => self.handle(event, &cluster).await,
                 _ = changes.changed() => {}
                 () = sleep(pause) => {
                     queries = queries.wrapping_add(1);
                     self.query_members(queries.is_multiple_of(REFRESH)).await;
                 }
             }
-            self.release(&connection).await;
+            self.release(&cluster).await;
         }
     }
 
-    async fn connect(&self) -> anyhow::Result<(Connection, Watched)> {
+    async fn connect(&self) -> anyhow::Result<(Cluster, Watched)> {
         let cluster = Cluster::connect(&self.cluster).await?;
-        let (client, server_time) = (cluster.client.clone(), cluster.server_time());
         if self.members.is_none() {
-            let version = request(client.apiserver_version()).await;
+            let version = request(cluster.client.apiserver_version()).await;
             version.map_err(|error| Problem::of_holder("failed to read the API server's time", &error))?;
-            check_wall_clock(&server_time, &SystemClock, self.skew)?;
+            check_wall_clock(&cluster.server_time(), &SystemClock, self.skew)?;
         }
-        let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &self.election.namespace);
-        let watched = Watched::new(&locks, &self.election.name);
-        Ok((Connection { client, locks, server_time }, watched))
+        let watched = Watched::new(&self.locks(&cluster), &self.election.name);
+        Ok((cluster, watched))
     }
 
-    async fn handle(&mut self, event: Result<Option<DistributedLock>, watcher::Error>, connection: &Connection) {
+    fn locks(&self, cluster: &Cluster) -> Api<DistributedLock> {
+        cluster.api(Some(&self.election.namespace))
+    }
+
+    async fn handle(&mut self, event: Result<Option<DistributedLock>, watcher::Error>, cluster: &Cluster) {
         match event {
-            Ok(Some(lock)) => self.observe(&lock, connection).await,
+            Ok(Some(lock)) => self.observe(&lock, cluster).await,
             Ok(None) => self.is_gone(),
             // A followed hold keeps its deadline, so this reports only if there is none.
             Err(error) if self.followed.is_none() => {
@@ -175,7 +168,7 @@ impl Follower {
         self.not_held(format!("there is no dlock {}", self.election.lock()));
     }
 
-    async fn observe(&mut self, lock: &DistributedLock, connection: &Connection) {
+    async fn observe(&mut self, lock: &DistributedLock, cluster: &Cluster) {
         (self.ttl, self.validity) = (lock.spec.ttl.get(), lock.spec.validity);
         if let Some(begun) = self.begun.take() {
             let token = lock.status.as_ref().and_then(|status| status.fencing_token).unwrap_or_default();
@@ -197,10 +190,11 @@ impl Follower {
                     }
                 });
             }
-            ObjectState::Held { holding, is_own } => match self.follow(holding, is_own, connection).await {
-                Ok(()) => {}
-                Err(error) => self.fail(format!("{error:#}")),
-            },
+            ObjectState::Held { holding, is_own } => {
+                if let Err(error) = self.follow(holding, is_own, cluster).await {
+                    self.fail(format!("{error:#}"));
+                }
+            }
         }
     }
 
@@ -230,7 +224,7 @@ impl Follower {
     }
 
     /// Follows this hold from now on.
-    async fn follow(&mut self, holding: Holding, is_own: bool, connection: &Connection) -> anyhow::Result<()> {
+    async fn follow(&mut self, holding: Holding, is_own: bool, cluster: &Cluster) -> anyhow::Result<()> {
         let ttl = self.ttl;
         // Another pod's hold is only reported until its published end, which needs neither a margin nor a renewal.
         if is_own {
@@ -244,9 +238,8 @@ impl Follower {
                 self.followed = self.followed.take().map(|former| Followed::new(holding.clone(), is_own, former.trust));
             }
             None => {
-                let trust =
-                    ValiditySource::new(self.members.clone(), connection.server_time.clone(), self.skew, &holding)
-                        .await?;
+                let (members, server_time) = (self.members.clone(), cluster.server_time());
+                let trust = ValiditySource::new(members, server_time, self.skew, &holding).await?;
                 self.followed = Some(Followed::new(holding.clone(), is_own, trust));
             }
         }
@@ -298,7 +291,7 @@ impl Follower {
     }
 
     /// Releases an own hold that the application can no longer use.
-    async fn release(&mut self, connection: &Connection) {
+    async fn release(&mut self, cluster: &Cluster) {
         let Some(Followed { is_own: true, is_lost: false, holding, release_again, .. }) = &self.followed else {
             return;
         };
@@ -311,9 +304,9 @@ impl Follower {
         if unused.await != Ok(true) {
             return;
         }
-        let Ok(lock) = request(connection.locks.get(&self.election.name)).await else { return };
+        let Ok(lock) = request(self.locks(cluster).get(&self.election.name)).await else { return };
         let election = self.election.lock();
-        let released = timeout(RELEASE, send_release(&connection.client, &lock, token)).await;
+        let released = timeout(RELEASE, send_release(&cluster.client, &lock, token)).await;
         let (Ok(released), Some(followed)) = (released, &mut self.followed) else { return };
         match released {
             Ok(()) => {

@@ -172,22 +172,18 @@ impl Leadership {
 
     /// The answer to the served instance. The state records its promise.
     pub(super) fn answer(&mut self, now: Boottime) -> Answer {
-        let Some(hold) = self.hold(now).cloned() else {
-            return match &self.status {
-                Status::NotHeld { why } => Answer::No(Refusal::NotHeld { why: why.clone() }),
-                Status::Unknown { why } => Answer::Unknown { why: why.clone() },
-                Status::Held(hold) => Answer::Unknown { why: passed(hold.token) },
-            };
-        };
-        let Hold { token, holder, is_own, deadline } = hold;
-        if !is_own {
-            return Answer::No(Refusal::HeldByOther { holder });
+        self.expire(now);
+        match self.status.clone() {
+            Status::NotHeld { why } => Answer::No(Refusal::NotHeld { why }),
+            Status::Unknown { why } => Answer::Unknown { why },
+            Status::Held(hold) if hold.deadline <= now => Answer::Unknown { why: passed(hold.token) },
+            Status::Held(hold) if !hold.is_own => Answer::No(Refusal::HeldByOther { holder: hold.holder }),
+            Status::Held(Hold { token, .. }) if token <= self.floor => Answer::No(Refusal::HeldBefore { token }),
+            Status::Held(Hold { token, holder, deadline, .. }) => {
+                self.promised = self.promised.max(deadline);
+                Answer::Leads { token, holder, deadline }
+            }
         }
-        if token <= self.floor {
-            return Answer::No(Refusal::HeldBefore { token });
-        }
-        self.promised = self.promised.max(deadline);
-        Answer::Leads { token, holder, deadline }
     }
 
     /// The leader's name for the interface of leader-elector. `None` unless a holder certainly leads.

@@ -24,19 +24,12 @@ pub(super) struct Order {
 /// A step that the task performs.
 #[derive(Debug)]
 pub(super) enum Action {
-    Acquire {
-        lock: String,
-        args: Box<LockArgs>,
-    },
+    /// Begin an attempt to take the lock.
+    Acquire { lock: String, args: Box<LockArgs> },
     /// End the attempt, and release the lock.
-    End {
-        lock: String,
-    },
+    End { lock: String },
     /// Write a line about a lock.
-    Log {
-        lock: String,
-        line: String,
-    },
+    Log { lock: String, line: String },
     /// Send the signal that the application begins to lead.
     Elected,
     /// Send the signal that the application no longer leads.
@@ -45,18 +38,14 @@ pub(super) enum Action {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Idle {
-        retry_at: Boottime,
-    },
+    /// There is no attempt. The next one begins at this time, if the lock is wanted.
+    Idle { retry_at: Boottime },
+    /// The attempt waits for the lock.
     Acquiring,
-    Held {
-        token: i64,
-        since: Boottime,
-    },
+    /// The attempt holds the lock.
+    Held { token: i64, since: Boottime },
     /// The agent releases the lock after its last promise has expired, and not before this time.
-    Ending {
-        not_before: Boottime,
-    },
+    Ending { not_before: Boottime },
     /// The attempt must end. If it still acquires the lock, it releases the lock, and the agent does not promise it.
     Releasing,
 }

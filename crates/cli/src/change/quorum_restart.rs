@@ -124,10 +124,7 @@ pub async fn run(args: RestartArgs) -> anyhow::Result<bool> {
     printer.print_line(&format!("{member}: pod {namespace}/{} is evicted", plan.pod))?;
     let mut observations = Observations::default();
     let following = follow(&cluster, printer, &quorum, member, &plan, &mut observations);
-    let votes = match tokio::time::timeout(limit, following).await {
-        Ok(done) => done.map(|()| true)?,
-        Err(_elapsed) => false,
-    };
+    let votes = tokio::time::timeout(limit, following).await.ok().transpose()?.is_some();
     let took = SystemClock.boottime().since(begun);
     let (member, tokens_before) = (member.to_owned(), quorum.status.token_floor);
     printer.show(&RestartResult { member, quorum: quorum.full_name(), votes, took, observations, tokens_before })?;
@@ -192,10 +189,9 @@ async fn follow(
     observations: &mut Observations,
 ) -> anyhow::Result<()> {
     let quorums = cluster.api::<QuorumObject>(quorum.namespace().as_deref());
-    let is_live = printer.is_terminal() && !printer.is_for_programs();
-    let mut period = interval(PERIOD);
-    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut reported, mut ticks, mut observed) = (None, period, SystemClock.boottime());
+    let is_live = printer.is_terminal && !printer.is_for_programs();
+    let (mut ticks, mut reported, mut observed) = (interval(PERIOD), None, SystemClock.boottime());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let observed_quorum = match cluster.call("read the RedisQuorum", quorums.get(&quorum.name_any())).await {

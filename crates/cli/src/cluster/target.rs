@@ -52,9 +52,7 @@ impl Target {
         }
         Ok(Self { namespace, lock: Named::Key(key.to_owned()) })
     }
-}
 
-impl Target {
     /// Whether this is an object of the target, among those of its namespace.
     #[must_use]
     pub fn means(&self, lock: &LockObject) -> bool {

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
+use kube::ResourceExt as _;
 
 use crate::console;
 use crate::hold::exit::{self, Outcome};
-use crate::hold::{LockArgs, Signals, block_on, take_detached};
+use crate::hold::{LockArgs, NotHeld, Signals, block_on, take_detached};
 use redlock_api::GoDuration;
 
 /// Maximum wait without `--wait`.
@@ -27,35 +28,35 @@ pub struct AcquireArgs {
 
 /// Takes the lock and prints its token.
 pub fn run(args: &AcquireArgs) -> ExitCode {
-    block_on(acquire(args)).unwrap_or_else(Outcome::Failed).report(&args.lock.lock, args.not_acquired_exit_code)
+    exit::report(block_on(acquire(args)), &args.lock.lock, args.not_acquired_exit_code)
 }
 
-async fn acquire(args: &AcquireArgs) -> anyhow::Result<Outcome> {
-    if args.lock.direct.direct {
+/// Refuses a lock that nothing renews, or that nothing frees.
+fn refuse_endless_hold(args: &LockArgs) -> anyhow::Result<()> {
+    if args.direct.direct {
         bail!("nothing renews a lock of --direct after this command has ended: use `redlock run` or `redlock hold`");
     }
-    if args.lock.max_hold.is_none() {
+    if args.max_hold.is_none() {
         bail!("nothing but --max-hold frees a lock whose later step never comes: set it, for example --max-hold 30m");
     }
+    Ok(())
+}
+
+async fn acquire(args: &AcquireArgs) -> Result<Outcome, NotHeld> {
+    refuse_endless_hold(&args.lock)?;
     let mut signals = Signals::new()?;
-    let args = &AcquireArgs { lock: args.lock.resolved().await?, ..args.clone() };
-    let bounded = LockArgs {
-        wait: args.lock.wait.or_else(|| (!args.lock.try_once).then_some(LONGEST_WAIT)),
-        ..args.lock.clone()
-    };
-    let taken = match take_detached(&bounded, &mut signals).await {
-        Ok(taken) => taken,
-        Err(not_held) => return Ok(not_held.into()),
-    };
+    let mut args = args.lock.resolved().await?;
+    args.wait = args.wait.or_else(|| (!args.try_once).then_some(LONGEST_WAIT));
+    let (release, watched) = take_detached(&args, &mut signals).await?;
     if let Some(signal) = signals.pending_end() {
-        taken.release().await?;
-        return Ok(Outcome::Signal(signal));
+        release.send(watched).await?;
+        return Err(NotHeld::Signal(signal));
     }
-    let (token, claim, lock) = (taken.token, taken.claim.clone(), &args.lock.lock);
+    let (token, claim, lock) = (release.token, release.claim.name_any(), &args.lock);
     if let Err(error) = console::print(token) {
         // No later step can release a lock whose token it does not get.
-        taken.release().await?;
-        bail!("the token was not printed, and the lock is released: {error}");
+        release.send(watched).await?;
+        return Err(anyhow!("the token was not printed, and the lock is released: {error}").into());
     }
     console::report(format_args!(
         "lock {lock} is held (dlock/{claim}). Release it: redlock release {lock} --fencing-token {token}"

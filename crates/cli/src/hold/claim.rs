@@ -98,14 +98,14 @@ impl Renewal for ClaimHold {
 }
 
 /// The release of one hold.
-struct Release {
+pub(crate) struct Release {
     client: Client,
-    claim: DistributedLock,
-    token: i64,
+    pub(crate) claim: DistributedLock,
+    pub(crate) token: i64,
 }
 
 impl Release {
-    async fn send(self, mut watched: Watched) -> anyhow::Result<()> {
+    pub(crate) async fn send(self, mut watched: Watched) -> anyhow::Result<()> {
         match timeout(RELEASE, send_release(&self.client, &self.claim, self.token)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(error.context(LAPSES)),
@@ -151,29 +151,11 @@ pub(crate) async fn send_release(client: &Client, claim: &DistributedLock, token
     }
 }
 
-/// A lock that a later step releases by its token.
-pub(crate) struct Detached {
-    /// The name of the claim.
-    pub(crate) claim: String,
-    /// The fencing token.
-    pub(crate) token: i64,
-    release: Release,
-    watched: Watched,
-}
-
-impl Detached {
-    /// Releases the lock, because no later step will.
-    pub(crate) async fn release(self) -> anyhow::Result<()> {
-        self.release.send(self.watched).await
-    }
-}
-
 /// Takes the lock for a later step, which releases it by its token.
 ///
-/// Before the release only `--max-hold` ends the hold.
-pub(crate) async fn take_detached(args: &LockArgs, signals: &mut Signals) -> Result<Detached, NotHeld> {
+/// Before the release only `--max-hold` ends the hold. This process needs the returned release only if no later step gets the token.
+pub(crate) async fn take_detached(args: &LockArgs, signals: &mut Signals) -> Result<(Release, Watched), NotHeld> {
     let GrantedClaim { client, claim, holding, watched, .. } =
         grant(args, Purpose::Detached, false, signals, &mut Progress::new(&args.lock)).await?;
-    let (name, token) = (claim.name_any(), holding.token);
-    Ok(Detached { claim: name, token, release: Release { client, claim, token }, watched })
+    Ok((Release { client, claim, token: holding.token }, watched))
 }

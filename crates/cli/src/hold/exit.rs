@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
 use crate::console;
@@ -30,73 +31,56 @@ pub(crate) enum CommandStatus {
     Signal(i32),
 }
 
-/// How `redlock run`, `hold` or `acquire` ended.
+/// How `redlock run`, `hold` or `acquire` ended after it had the lock.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// `redlock hold` or `acquire` succeeded.
     Done,
     /// The command ended, and `redlock run` did not end it.
     Command(CommandStatus),
-    /// Another holder has the lock.
-    NotAcquired(String),
     /// The hold ended, and before it the command, if there was one.
     Ended { end: End, has_command: bool },
-    /// A signal ended the wait for the lock.
-    Signal(i32),
-    /// Any other failure.
-    Failed(anyhow::Error),
-}
-
-impl From<NotHeld> for Outcome {
-    fn from(not_held: NotHeld) -> Self {
-        match not_held {
-            NotHeld::NotAcquired(why) => Self::NotAcquired(why),
-            NotHeld::NotAnswered(why) => Self::Failed(anyhow::Error::msg(why)),
-            NotHeld::Signal(signal) => Self::Signal(signal),
-            NotHeld::Failed(error) => Self::Failed(error),
-        }
-    }
 }
 
 impl Outcome {
     /// The outcome after all processes of a command ended.
     ///
-    /// Without a status the guard died, and `run` killed the other processes.
-    pub(crate) fn of(why: Option<End>, status: Option<CommandStatus>) -> Self {
+    /// # Errors
+    /// Without a status, because then the guard died and `run` killed the other processes.
+    pub(crate) fn of(why: Option<End>, status: Option<CommandStatus>) -> anyhow::Result<Self> {
         match (why, status) {
-            (Some(end), _) => Self::Ended { end, has_command: true },
-            (None, Some(status)) => Self::Command(status),
-            (None, None) => {
-                Self::Failed(anyhow::anyhow!("the guard of the command was killed, and the command with it"))
-            }
+            (Some(end), _) => Ok(Self::Ended { end, has_command: true }),
+            (None, Some(status)) => Ok(Self::Command(status)),
+            (None, None) => bail!("the guard of the command was killed, and the command with it"),
         }
     }
+}
 
-    /// Writes one line about the outcome, except for a command's own end or a signal.
-    pub(crate) fn report(self, lock: &LockName, not_acquired: u8) -> ExitCode {
-        let (code, line) = self.code_and_line(&lock.to_string(), not_acquired);
-        if let Some(line) = line {
-            console::report(line);
-        }
-        ExitCode::from(code)
+/// Writes one line about the outcome, except for a command's own end or a signal.
+pub(crate) fn report(outcome: Result<Outcome, NotHeld>, lock: &LockName, not_acquired: u8) -> ExitCode {
+    let (code, line) = code_and_line(outcome, &lock.to_string(), not_acquired);
+    if let Some(line) = line {
+        console::report(line);
     }
+    ExitCode::from(code)
+}
 
-    fn code_and_line(self, lock: &str, not_acquired: u8) -> (u8, Option<String>) {
-        match self {
-            Self::Done => (0, None),
-            Self::Command(status) => (of_command(status), None),
-            Self::Signal(signal) => (of_command(CommandStatus::Signal(signal)), None),
-            Self::NotAcquired(why) => (not_acquired, Some(why)),
-            Self::Ended { end: End::Lost(why), has_command } => {
-                let command = if has_command { ". The command was ended before the lock was" } else { "" };
-                (LOST, Some(format!("lock {lock} was lost: {why}{command}")))
-            }
-            Self::Ended { end: End::MaxHold, has_command } => {
-                let command = if has_command { ". The command was ended" } else { "" };
-                (MAX_HOLD, Some(format!("lock {lock} was held for --max-hold{command}")))
-            }
-            Self::Failed(error) => (OWN_ERROR, Some(format!("{error:#}"))),
+fn code_and_line(outcome: Result<Outcome, NotHeld>, lock: &str, not_acquired: u8) -> (u8, Option<String>) {
+    match outcome {
+        Ok(Outcome::Done) => (0, None),
+        Ok(Outcome::Command(status)) => (of_command(status), None),
+        Ok(Outcome::Ended { end: End::Lost(why), has_command }) => {
+            let command = if has_command { ". The command was ended before the lock was" } else { "" };
+            (LOST, Some(format!("lock {lock} was lost: {why}{command}")))
         }
+        Ok(Outcome::Ended { end: End::MaxHold, has_command }) => {
+            let command = if has_command { ". The command was ended" } else { "" };
+            (MAX_HOLD, Some(format!("lock {lock} was held for --max-hold{command}")))
+        }
+        Err(NotHeld::Signal(signal)) => (of_command(CommandStatus::Signal(signal)), None),
+        Err(NotHeld::NotAcquired(why)) => (not_acquired, Some(why)),
+        Err(NotHeld::NotAnswered(why)) => (OWN_ERROR, Some(why)),
+        Err(NotHeld::Failed(error)) => (OWN_ERROR, Some(format!("{error:#}"))),
     }
 }
 
@@ -142,7 +126,7 @@ mod tests {
     /// `redlock hold` has no command.
     #[test]
     fn only_the_end_of_a_command_is_reported_as_one() {
-        let line = |end: End, has_command: bool| Outcome::Ended { end, has_command }.code_and_line("shop/a", 122);
+        let line = |end, has_command| code_and_line(Ok(Outcome::Ended { end, has_command }), "shop/a", 122);
         let lost = || End::Lost("by alice".into());
         assert_eq!(line(lost(), false), (123, Some("lock shop/a was lost: by alice".into())));
         assert_eq!(line(End::MaxHold, false), (124, Some("lock shop/a was held for --max-hold".into())));
@@ -154,8 +138,8 @@ mod tests {
     /// A CronJob with `--not-acquired-exit-code 0` must not hide that it can never acquire the lock.
     #[test]
     fn only_another_holder_has_the_code_for_it() {
-        let outcome = |not_held: NotHeld| Outcome::from(not_held);
-        assert!(matches!(outcome(NotHeld::NotAcquired("taken".into())), Outcome::NotAcquired(_)));
-        assert!(matches!(outcome(NotHeld::NotAnswered("no member answers".into())), Outcome::Failed(_)));
+        let code = |not_held| code_and_line(Err(not_held), "shop/a", 0).0;
+        assert_eq!(code(NotHeld::NotAcquired("taken".into())), 0);
+        assert_eq!(code(NotHeld::NotAnswered("no member answers".into())), OWN_ERROR);
     }
 }

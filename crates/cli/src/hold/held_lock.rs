@@ -1,5 +1,6 @@
 //! A lock that this process holds, from a claim, the members or another process.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -59,6 +60,14 @@ pub(crate) enum NotHeld {
     Signal(i32),
     /// Something else is wrong.
     Failed(anyhow::Error),
+}
+
+impl NotHeld {
+    /// The end of a wait. It is certain only if another holder has the lock, or comes first.
+    pub(crate) fn after_wait(lock: impl Display, why: &str, is_certain: bool) -> Self {
+        let why = format!("lock {lock} was not acquired: {why}");
+        if is_certain { Self::NotAcquired(why) } else { Self::NotAnswered(why) }
+    }
 }
 
 impl<E: Into<anyhow::Error>> From<E> for NotHeld {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::console;
 use crate::hold::exit::{self, Outcome};
-use crate::hold::{LONGEST_SLEEP, LockArgs, Signals, block_on, take};
+use crate::hold::{End, LONGEST_SLEEP, LockArgs, NotHeld, Signals, block_on, take};
 use redlock_engine::time::{Boottime, Clock, SystemClock};
 
 /// The lock that is held.
@@ -20,55 +20,42 @@ pub struct HoldArgs {
 
 /// Takes the lock, prints its token, and releases it after a signal.
 pub fn run(args: &HoldArgs) -> ExitCode {
-    block_on(hold(args)).unwrap_or_else(Outcome::Failed).report(&args.lock.lock, args.not_acquired_exit_code)
+    exit::report(block_on(hold(args)), &args.lock.lock, args.not_acquired_exit_code)
 }
 
 /// Holds the lock until a signal, and releases it.
-async fn hold(args: &HoldArgs) -> anyhow::Result<Outcome> {
+async fn hold(args: &HoldArgs) -> Result<Outcome, NotHeld> {
     let mut signals = Signals::new()?;
     let args = &HoldArgs { lock: args.lock.resolved().await?, ..args.clone() };
-    let mut held = match take(&args.lock, &mut signals).await {
-        Ok(held) => held,
-        Err(not_held) => return Ok(not_held.into()),
-    };
+    let mut held = take(&args.lock, &mut signals).await?;
     if let Err(error) = console::print(held.token) {
         // Without its token, a reader cannot use the lock.
-        let released = held.release().await;
-        return released
-            .and(Err(anyhow::Error::new(error).context("the token was not printed, and the lock is released")));
+        held.release().await?;
+        return Err(anyhow::Error::new(error).context("the token was not printed, and the lock is released").into());
     }
     console::report(format_args!(
         "lock {} is held by {} with token {} until this is stopped",
         held.lock, held.holder, held.token
     ));
     let ends_at = args.lock.max_hold.map(|most| SystemClock.boottime() + most.get());
-    let max_hold = async {
-        match ends_at {
-            Some(end) => sleep_until(end).await,
-            None => std::future::pending().await,
-        }
-    };
     let ended = tokio::select! {
         biased;
         end = held.lost() => Some(end),
         _ = signals.ending() => None,
-        () = max_hold => Some(crate::hold::End::MaxHold),
+        () = sleep_until(ends_at) => Some(End::MaxHold),
     };
     let released = held.release().await;
     match ended {
         Some(end) => Ok(Outcome::Ended { end, has_command: false }),
-        None => released.map(|()| Outcome::Done),
+        None => released.map(|()| Outcome::Done).map_err(NotHeld::Failed),
     }
 }
 
-/// Sleeps until this time. A suspend of the machine counts.
-async fn sleep_until(end: Boottime) {
-    loop {
-        let left = end.since(SystemClock.boottime());
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
+/// Sleeps until this time, or without an end. A suspend of the machine counts.
+async fn sleep_until(end: Option<Boottime>) {
+    let left = || end.map_or(LONGEST_SLEEP, |end| end.since(SystemClock.boottime()));
+    while !left().is_zero() {
+        tokio::time::sleep(left().min(LONGEST_SLEEP)).await;
     }
 }
 
@@ -82,7 +69,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_longest_hold_is_measured_by_the_boot_clock() {
         let end = SystemClock.boottime() + Duration::from_millis(30);
-        sleep_until(end).await;
+        sleep_until(Some(end)).await;
         assert!(SystemClock.boottime() >= end);
     }
 }

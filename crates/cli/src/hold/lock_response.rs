@@ -34,13 +34,12 @@ impl LockResponse {
 
     /// The JSON on one line.
     pub(crate) fn line(&self) -> String {
-        let mut line = serde_json::to_string(self).unwrap_or_default();
-        line.push('\n');
-        line
+        serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+/// A duration in whole milliseconds, rounded down.
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -70,14 +70,10 @@ mod system {
     use super::{io, mpsc};
     use tokio::signal::unix::{Signal, SignalKind, signal};
 
-    /// Signals that are forwarded to a command.
+    /// Signals that are forwarded to a command, in addition to those of [`ENDING`].
     ///
     /// A process can catch all of them. The list excludes real-time signals, and the signals of faults, job control and pipes.
-    const FORWARDED: [SignalKind; 9] = [
-        SignalKind::hangup(),
-        SignalKind::interrupt(),
-        SignalKind::quit(),
-        SignalKind::terminate(),
+    const FORWARDED: [SignalKind; 5] = [
         SignalKind::user_defined1(),
         SignalKind::user_defined2(),
         SignalKind::alarm(),
@@ -105,8 +101,8 @@ mod system {
 
     pub(super) fn listen() -> io::Result<mpsc::Receiver<i32>> {
         let ignored = std::fs::read_to_string("/proc/self/status").map(|status| ignored(&status)).unwrap_or_default();
-        let kinds = FORWARDED.into_iter().chain(FORWARDED_ON_LINUX.map(SignalKind::from_raw));
-        let (sender, receiver) = mpsc::channel(FORWARDED.len() + FORWARDED_ON_LINUX.len());
+        let kinds = ENDING.into_iter().chain(FORWARDED).chain(FORWARDED_ON_LINUX.map(SignalKind::from_raw));
+        let (sender, receiver) = mpsc::channel(ENDING.len() + FORWARDED.len() + FORWARDED_ON_LINUX.len());
         // A signal that was ignored at the start stays ignored, here and in the command, as after `nohup`.
         for kind in kinds.filter(|kind| !ignored.contains(&kind.as_raw_value())) {
             let (mut signals, sender): (Signal, _) = (signal(kind)?, sender.clone());

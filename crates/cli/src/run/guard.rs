@@ -62,7 +62,7 @@ pub struct GuardArgs {
 pub fn run(args: &GuardArgs) -> ExitCode {
     let failed = |error: &io::Error| exit::failed(format_args!("the guard has failed: {error}"));
     // The handlers stay when the runtime ends, and replace the default action. In the command an exec restores that.
-    let handlers = block_on(async { Ok(Signals::new()?) }).map_err(io::Error::other);
+    let handlers = block_on(async { Signals::new() });
     match handlers.and_then(|_| Guard::new(args)) {
         Ok(mut guard) => match guard.watch() {
             Ok(()) => ExitCode::SUCCESS,

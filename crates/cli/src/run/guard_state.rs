@@ -35,16 +35,12 @@ pub(super) enum Action {
 enum Phase {
     /// The guard waits for the first deadline.
     Waiting,
-    Running {
-        ask: Boottime,
-        kill: Boottime,
-    },
+    /// The command runs, and gets its signal at `ask`.
+    Running { ask: Boottime, kill: Boottime },
     /// The command got the signal that requests its end. No later deadline prolongs this phase.
     ///
     /// A hold whose deadline has passed once is not used again.
-    Ending {
-        kill: Boottime,
-    },
+    Ending { kill: Boottime },
     /// All processes get SIGKILL.
     Killing,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use crate::hold::{Source, reserve};
+use crate::hold::{Source, millis, reserve};
 use redlock_api::GoDuration;
 use redlock_engine::time::Boottime;
 
@@ -45,7 +45,8 @@ impl Limits {
                 "what holds the lock outside this `redlock run` has only {left} left, and --grace {asked} needs twice as much"
             );
         }
-        let most = GoDuration::from_millis(whole_millis(most));
+        // Rounded down, so that the option accepts the bound that the error shows.
+        let most = GoDuration::from_millis(millis(most));
         bail!(
             "--grace {asked} is too long: the command has to end before the lock does, and with --ttl {ttl} at most {most} are left for \
              that. Use a shorter --grace or a longer --ttl"
@@ -62,11 +63,6 @@ impl Limits {
     pub(super) fn takes_over_at(&self, kill: Boottime) -> Boottime {
         kill + self.reserve / 4
     }
-}
-
-/// Rounds down, so that the option accepts the bound that an error shows.
-fn whole_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -49,21 +49,14 @@ struct Outside {
 
 /// The reply of an agent or an outer `run`.
 enum Reply {
-    Leads {
-        answer: LockResponse,
-        until: Boottime,
-    },
-    DoesNot {
-        why: String,
-    },
+    /// This process has the lock until then.
+    Leads { answer: LockResponse, until: Boottime },
+    /// The agent does not hold the lock for this instance.
+    DoesNot { why: String },
     /// The agent does not know this instance. It has restarted, or another instance has registered.
-    NotServed {
-        why: String,
-    },
+    NotServed { why: String },
     /// The state is not known, or there is no reply.
-    Unknown {
-        why: String,
-    },
+    Unknown { why: String },
 }
 
 /// Shares the hold of the outer `run`.
@@ -106,8 +99,7 @@ pub(super) async fn take_from_agent(
 /// If the lock was not acquired until the deadline. `is_certain` means that the agent has answered why.
 async fn pause(lock: &str, deadline: Option<Boottime>, why: &str, is_certain: bool) -> Result<(), NotHeld> {
     if deadline.is_some_and(|deadline| deadline <= SystemClock.boottime()) {
-        let why = format!("lock {lock} was not acquired: {why}");
-        return Err(if is_certain { NotHeld::NotAcquired(why) } else { NotHeld::NotAnswered(why) });
+        return Err(NotHeld::after_wait(lock, why, is_certain));
     }
     sleep(RETRY).await;
     Ok(())

@@ -35,15 +35,9 @@ fn pid(text: &str) -> Option<Pid> {
 }
 
 fn all_with_this_parent() -> io::Result<Vec<Pid>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(pid) else { continue };
-        if parent_of(pid) == Some(getpid()) {
-            found.push(pid);
-        }
-    }
-    Ok(found)
+    let entries = fs::read_dir("/proc")?.collect::<io::Result<Vec<_>>>()?;
+    let processes = entries.iter().filter_map(|entry| pid(entry.file_name().to_str()?));
+    Ok(processes.filter(|process| parent_of(*process) == Some(getpid())).collect())
 }
 
 fn parent_of(process: Pid) -> Option<Pid> {

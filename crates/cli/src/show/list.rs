@@ -12,7 +12,7 @@ use crate::cluster::objects::LockObject;
 use crate::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use crate::console;
 use crate::output::format::{clock, count};
-use crate::output::{Answer, Format, OutputArgs, Paint, Printer, Tone};
+use crate::output::{Answer, Format, OutputArgs, Paint, Printer, Table, Tone};
 use crate::show::lock_row;
 use redlock_api::MilliTime;
 use redlock_api::watches::limited_watch;
@@ -72,7 +72,7 @@ impl Answer for Listed {
         if self.locks.is_empty() {
             return format!("No locks in {}.\n{hidden}", self.place);
         }
-        let mut table = lock_row::titles(wide);
+        let mut table = Table::new(lock_row::titles(wide));
         self.locks.iter().for_each(|lock| table.push(lock_row::cells(lock, self.now, wide)));
         table.render(paint) + &paint.tone(Tone::Dim, &hidden)
     }
@@ -162,7 +162,7 @@ fn relisted(reported: &mut BTreeSet<Identity>, list: &[LockObject]) -> Vec<Ident
 /// Prints that an object was deleted.
 fn print_gone((lock, name): &Identity, now: MilliTime, printer: Printer) -> anyhow::Result<()> {
     printer.print_line(&format!("{} {lock} (dlock/{name}) is gone", clock(now)))?;
-    if printer.format() == Some(Format::Json) {
+    if printer.format == Some(Format::Json) {
         printer.next_value(&json!({"gone": true, "lock": lock, "name": name}))?;
     }
     Ok(())
@@ -175,23 +175,25 @@ fn print(
     printer: Printer,
     widths: Option<&[usize]>,
 ) -> anyhow::Result<Vec<usize>> {
-    let wide = printer.format() == Some(Format::Wide);
-    let mut table = lock_row::titles(wide).with_first("TIME");
+    let wide = printer.format == Some(Format::Wide);
+    let mut titles = lock_row::titles(wide);
+    titles.insert(0, "TIME");
+    let mut table = Table::new(titles);
     for lock in &locks {
         let mut cells = lock_row::cells(lock, now, wide);
         cells.insert(0, clock(now).into());
         table.push(cells);
     }
     let wider = table.widths(widths.unwrap_or_default());
-    match (printer.format(), widths) {
+    match (printer.format, widths) {
         (Some(Format::Json | Format::Yaml), _) => {
             locks.iter().try_for_each(|lock| printer.next_value(&lock_row::value(lock, now)))?;
         }
         (Some(Format::Name), _) => {
             locks.iter().try_for_each(|lock| printer.write(&format!("dlock/{}\n", lock.name_any())))?;
         }
-        (_, None) => printer.write(&table.render(printer.paint()))?,
-        (_, Some(_)) => printer.write(&table.render_rows(&wider, printer.paint()))?,
+        (_, None) => printer.write(&table.render(printer.paint))?,
+        (_, Some(_)) => printer.write(&table.render_rows(&wider, printer.paint))?,
     }
     Ok(wider)
 }

@@ -1,10 +1,10 @@
 //! One lock as a row of a table, and as a value for programs.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cluster::objects::LockObject;
 use crate::output::format::{between, millis, span};
-use crate::output::{Cell, Table, Tone};
+use crate::output::{Cell, Tone};
 use kube::ResourceExt as _;
 use redlock_api::conditions::{HeldReason, LockCondition};
 use redlock_api::{LockHolder, MilliTime};
@@ -17,12 +17,12 @@ const ENDED: [&str; 1] = ["Released"];
 
 /// The titles of a table of locks.
 #[must_use]
-pub fn titles(wide: bool) -> Table {
+pub fn titles(wide: bool) -> Vec<&'static str> {
     let mut titles = vec!["LOCK", "OBJECT", "HOLDER", "STATUS", "VALID", "TOKEN", "VOTES", "QUEUE"];
     if wide {
         titles.extend(["KIND", "NODE", "QUORUM", "TRANSITIONS", "AGE"]);
     }
-    Table::new(titles)
+    titles
 }
 
 /// The cells of one lock.
@@ -111,50 +111,37 @@ fn validity(lock: &LockObject, now: MilliTime) -> String {
 #[must_use]
 pub fn value(lock: &LockObject, now: MilliTime) -> Value {
     let status = &lock.status;
-    let held = lock.condition(redlock_api::conditions::LockCondition::Held);
-    let mut value = Map::new();
-    let mut set = |name: &str, field: Value| {
-        if !field.is_null() {
-            value.insert(name.to_owned(), field);
-        }
-    };
-    set("lock", json!(lock.lock()));
-    set("namespace", json!(lock.namespace()));
-    set("name", json!(lock.name_any()));
-    set("key", json!(lock.key()));
-    set("kind", json!(lock.kind_of_lock()));
+    let held = lock.condition(LockCondition::Held);
+    let valid_for = lock.valid_until().map(|until| between(now, until).max(0));
     let quorum = lock.quorum().map(|(namespace, name)| json!({"namespace": namespace, "name": name}));
-    set("quorum", json!(quorum));
-    set("held", json!(lock.is_held()));
-    set("finished", json!(lock.is_finished()));
-    set("reason", json!(lock.reason()));
-    set("message", json!(held.map(|held| &held.message)));
-    set("holder", status.holder.as_ref().map_or(Value::Null, holder_value));
-    set("fencingToken", json!(status.fencing_token.filter(|_| lock.is_held())));
-    set("votes", json!(status.votes.as_ref().filter(|_| lock.is_held())));
-    set("acquiredAt", json!(status.acquired_at.filter(|_| lock.is_held())));
-    set("validUntil", json!(lock.valid_until()));
-    set("validForMs", json!(lock.valid_until().map(|until| between(now, until).max(0))));
-    set("ending", json!(status.ending));
-    set("queuePosition", json!(status.queue_position));
-    set("transitions", json!(status.transitions));
-    set("createdAt", json!(lock.created()));
-    set("deleting", json!(lock.metadata.deletion_timestamp.is_some()));
-    Value::Object(value)
+    without_nulls(json!({
+        "lock": lock.lock(), "namespace": lock.namespace(), "name": lock.name_any(), "key": lock.key(),
+        "kind": lock.kind_of_lock(), "quorum": quorum, "held": lock.is_held(), "finished": lock.is_finished(),
+        "reason": lock.reason(), "message": held.map(|held| &held.message),
+        "holder": status.holder.as_ref().map(holder_value),
+        "fencingToken": status.fencing_token.filter(|_| lock.is_held()),
+        "votes": status.votes.as_ref().filter(|_| lock.is_held()),
+        "acquiredAt": status.acquired_at.filter(|_| lock.is_held()),
+        "validUntil": lock.valid_until(), "validForMs": valid_for, "ending": status.ending,
+        "queuePosition": status.queue_position, "transitions": status.transitions,
+        "createdAt": lock.created(), "deleting": lock.metadata.deletion_timestamp.is_some(),
+    }))
 }
 
 /// The fields of a holder in the output for programs.
 fn holder_value(holder: &LockHolder) -> Value {
-    let fields = [
-        ("identity", Some(holder.identity.clone())),
-        ("podName", holder.pod_name.clone()),
-        ("jobName", holder.job_name.clone()),
-        ("podUID", holder.pod_uid.clone()),
-        ("containerID", holder.container_id.clone()),
-        ("nodeName", holder.node_name.clone()),
-        ("jobUID", holder.job_uid.clone()),
-    ];
-    fields.into_iter().filter_map(|(name, field)| Some((name.to_owned(), json!(field?)))).collect::<Map<_, _>>().into()
+    without_nulls(json!({
+        "identity": holder.identity, "podName": holder.pod_name, "jobName": holder.job_name, "podUID": holder.pod_uid,
+        "containerID": holder.container_id, "nodeName": holder.node_name, "jobUID": holder.job_uid,
+    }))
+}
+
+/// The object without its fields that have no value.
+fn without_nulls(mut object: Value) -> Value {
+    if let Value::Object(fields) = &mut object {
+        fields.retain(|_, field| !field.is_null());
+    }
+    object
 }
 
 /// Sorts locks: first holders, then the queue in its order, then ended locks.
@@ -170,11 +157,11 @@ pub fn sort(locks: &mut [LockObject]) {
 mod tests {
     use super::*;
     use crate::cluster::objects::fake::{held, now, waiting};
-    use crate::output::Paint;
+    use crate::output::{Paint, Table};
 
     #[test]
     fn a_row_has_the_holder_the_validity_and_the_queue_position() {
-        let mut table = titles(false);
+        let mut table = Table::new(titles(false));
         let mut locks = [waiting("b", "Queued", "waits", Some(1)), held("a"), waiting("c", "NoQuorum", "", None)];
         sort(&mut locks);
         locks.iter().for_each(|lock| table.push(cells(lock, now(), false)));

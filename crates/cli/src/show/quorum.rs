@@ -158,7 +158,7 @@ pub async fn status(args: StatusArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.scope.cluster).await?;
     let printer = Printer::new(args.output);
     if args.watch {
-        return watch(&cluster, printer, async || load(&cluster, &args).await).await;
+        return watch(&cluster, printer, &args).await;
     }
     printer.show(&load(&cluster, &args).await?)
 }
@@ -188,23 +188,19 @@ pub(crate) fn named<'a>(text: Option<&'a str>, namespace: &str) -> (String, Opti
 }
 
 /// Prints quorums repeatedly: on a terminal in place, elsewhere after each change.
-async fn watch(
-    cluster: &Cluster,
-    printer: Printer,
-    load: impl AsyncFn() -> Result<QuorumList, Problem>,
-) -> anyhow::Result<()> {
+async fn watch(cluster: &Cluster, printer: Printer, args: &StatusArgs) -> anyhow::Result<()> {
     let (mut ticks, mut before) = (interval(PERIOD), Value::Null);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut view = load().await?;
+    let mut view = load(cluster, args).await?;
     loop {
         ticks.tick().await;
         // If the API server does not answer a request, or fails, the previous view stays and its fences count down.
-        match load().await {
+        match load(cluster, args).await {
             Ok(next) => view = next,
             Err(problem) if matches!(problem.code, Some(401 | 403 | 404)) => return Err(problem.into()),
             Err(_) => view.now = cluster.now(),
         }
-        if printer.is_terminal() && !printer.is_for_programs() {
+        if printer.is_terminal && !printer.is_for_programs() {
             printer.write("\u{1b}[H\u{1b}[2J")?;
             printer.show(&view)?;
         } else {

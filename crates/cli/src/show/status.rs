@@ -12,7 +12,7 @@ use crate::cluster::target::Target;
 use crate::cluster::{Cluster, ClusterArgs, Problem};
 use crate::completion;
 use crate::output::format::moment;
-use crate::output::{Answer, OutputArgs, Paint, Printer, Tone};
+use crate::output::{Answer, OutputArgs, Paint, Printer, Table, Tone};
 use redlock_api::MilliTime;
 use redlock_api::conditions::LockCondition;
 
@@ -81,7 +81,7 @@ impl Answer for LockList {
             let title = paint.tone(Tone::Title, &self.target.to_string());
             text = format!("{title} {}\n", paint.tone(Tone::Bad, "is not held."));
         }
-        let mut table = lock_row::titles(wide);
+        let mut table = Table::new(lock_row::titles(wide));
         self.locks.iter().for_each(|lock| table.push(lock_row::cells(lock, self.now, wide)));
         text += &format!("\n{}", table.render(paint));
         for lock in self.locks.iter().filter(|lock| !lock.is_finished()) {

@@ -34,13 +34,11 @@ struct Operator {
 
 /// The versions of the operators, or the reason why they are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Operators {
+enum Versions {
     NotAsked,
     Unknown(String),
     Found(Vec<Operator>),
 }
-
-struct Versions(Operators);
 
 /// The images of these pods' first containers.
 pub(crate) fn images(pods: &[Pod]) -> Vec<String> {
@@ -64,20 +62,20 @@ impl Operator {
 impl Answer for Versions {
     fn value(&self) -> Value {
         let one = |operator: &Operator| json!({"namespace": operator.namespace, "versions": operator.versions(), "images": operator.images});
-        match &self.0 {
-            Operators::NotAsked => json!({"client": OWN}),
-            Operators::Unknown(why) => json!({"client": OWN, "message": why}),
-            Operators::Found(all) => json!({"client": OWN, "operators": all.iter().map(one).collect::<Vec<_>>()}),
+        match self {
+            Self::NotAsked => json!({"client": OWN}),
+            Self::Unknown(why) => json!({"client": OWN, "message": why}),
+            Self::Found(all) => json!({"client": OWN, "operators": all.iter().map(one).collect::<Vec<_>>()}),
         }
     }
 
     fn text(&self, _: Paint, _: bool) -> String {
         let client = format!("client    {OWN}\n");
-        match &self.0 {
-            Operators::NotAsked => client,
-            Operators::Unknown(why) => format!("{client}operator  not known: {why}\n"),
-            Operators::Found(all) if all.is_empty() => format!("{client}operator  none serves a RedisQuorum\n"),
-            Operators::Found(all) => all.iter().fold(client, |text, operator| {
+        match self {
+            Self::NotAsked => client,
+            Self::Unknown(why) => format!("{client}operator  not known: {why}\n"),
+            Self::Found(all) if all.is_empty() => format!("{client}operator  none serves a RedisQuorum\n"),
+            Self::Found(all) => all.iter().fold(client, |text, operator| {
                 format!("{text}operator  {} in namespace {}\n", and(&operator.versions()), operator.namespace)
             }),
         }
@@ -93,13 +91,11 @@ impl Answer for Versions {
 /// # Errors
 /// If the output cannot be written.
 pub async fn run(args: VersionArgs) -> anyhow::Result<()> {
-    let operators = match args.client {
-        true => Operators::NotAsked,
-        false => {
-            operators(&args.cluster).await.map_or_else(|problem| Operators::Unknown(problem.what), Operators::Found)
-        }
+    let versions = match args.client {
+        true => Versions::NotAsked,
+        false => operators(&args.cluster).await.map_or_else(|problem| Versions::Unknown(problem.what), Versions::Found),
     };
-    Printer::new(args.output).show(&Versions(operators))
+    Printer::new(args.output).show(&versions)
 }
 
 async fn operators(args: &ClusterArgs) -> Result<Vec<Operator>, Problem> {
@@ -124,7 +120,7 @@ mod tests {
         let pods = ["ghcr.io/r/o:0.1.0", "ghcr.io/r/o:0.1.0", "r:5000/o:0.2.0@sha256:ab"].map(pod);
         let operator = Operator { namespace: "redlock-system".into(), images: images(&pods) };
         assert_eq!(operator.versions(), ["0.1.0", "0.2.0"]);
-        let versions = Versions(Operators::Found(vec![operator]));
+        let versions = Versions::Found(vec![operator]);
         let text = format!("client    {OWN}\noperator  0.1.0 and 0.2.0 in namespace redlock-system\n");
         assert_eq!(versions.text(Paint::PLAIN, false), text);
         assert_eq!(versions.value()["operators"][0]["versions"], json!(["0.1.0", "0.2.0"]));
@@ -133,9 +129,9 @@ mod tests {
 
     #[test]
     fn a_cluster_that_does_not_answer_is_no_failure() {
-        let unknown = Versions(Operators::Unknown("no answer".into()));
+        let unknown = Versions::Unknown("no answer".into());
         assert!(unknown.text(Paint::PLAIN, false).ends_with("operator  not known: no answer\n"));
         assert_eq!(unknown.value()["message"], "no answer");
-        assert_eq!(Versions(Operators::NotAsked).value(), json!({"client": OWN}));
+        assert_eq!(Versions::NotAsked.value(), json!({"client": OWN}));
     }
 }

@@ -148,10 +148,7 @@ async fn wait(
     let begun = SystemClock.boottime();
     let mut listed = None;
     let watching = until(cluster, &target, wanted, printer, &mut listed);
-    let met = match tokio::time::timeout(longest.get(), watching).await {
-        Ok(done) => done.map(|()| true)?,
-        Err(_elapsed) => false,
-    };
+    let met = tokio::time::timeout(longest.get(), watching).await.ok().transpose()?.is_some();
     let took = SystemClock.boottime().since(begun);
     let locks = listed.ok_or_else(|| {
         Problem::new(
@@ -206,7 +203,7 @@ async fn until(
             return Ok(());
         }
         let line = summary(&locks);
-        if printer.is_terminal() && line != printed {
+        if printer.is_terminal && line != printed {
             console::write_error(&format!("waiting: {line}\n"));
             printed = line;
         }

@@ -28,12 +28,6 @@ const POLL: Duration = Duration::from_millis(100);
 /// The terminal in full-screen mode. It is restored on drop, and before a panic is reported.
 struct Screen(DefaultTerminal);
 
-impl Screen {
-    fn open() -> anyhow::Result<Self> {
-        Ok(Self(ratatui::try_init()?))
-    }
-}
-
 impl Drop for Screen {
     fn drop(&mut self) {
         // A failure means that the terminal is gone, and then needs no restoration.
@@ -52,7 +46,7 @@ pub(super) async fn run(
     let mut quorums = watch::<QuorumObject>(cluster, quorums);
     let (mut new_locks, mut new_quorums) = (BTreeMap::new(), BTreeMap::new());
     let mut end = std::pin::pin!(end_signal()?);
-    let mut screen = Screen::open()?;
+    let mut screen = Screen(ratatui::try_init()?);
     let mut keys = keyboard();
     let mut acts = FuturesUnordered::new();
     let mut frames = interval(FRAME);

@@ -139,10 +139,7 @@ impl View {
     fn on_filter(&mut self, code: KeyCode) {
         match code {
             KeyCode::Enter => self.mode = Mode::Browse,
-            KeyCode::Esc => {
-                self.filter.clear();
-                self.mode = Mode::Browse;
-            }
+            KeyCode::Esc => (self.filter, self.mode) = (String::new(), Mode::Browse),
             KeyCode::Backspace => drop(self.filter.pop()),
             KeyCode::Char(letter) => self.filter.push(letter),
             _ => {}
@@ -155,8 +152,7 @@ impl View {
         let current = self.selection(&picture).map(|key| &key.lock);
         let index = picture.keys.iter().position(|key| Some(&key.lock) == current).unwrap_or(0);
         let last = picture.keys.len().saturating_sub(1);
-        let next = picture.keys.get(index.saturating_add_signed(by).min(last)).map(|key| key.lock.clone());
-        self.selected = next;
+        self.selected = picture.keys.get(index.saturating_add_signed(by).min(last)).map(|key| key.lock.clone());
     }
 
     /// Shows the confirmation of a step-down.
@@ -165,7 +161,7 @@ impl View {
     fn confirm_step_down(&mut self, now: MilliTime) {
         let picture = self.picture(now);
         let holders = self.selection(&picture).map(|key| key.holders.clone()).unwrap_or_default();
-        let (mode, notice) = match holders[..] {
+        (self.mode, self.notice) = match holders[..] {
             [only] => (Mode::Confirm((only.namespace().unwrap_or_default(), only.name_any())), None),
             [] => (Mode::Browse, Some("The selected lock has no holder.".to_owned())),
             [one, ..] => {
@@ -174,7 +170,6 @@ impl View {
                 (Mode::Browse, Some(notice))
             }
         };
-        (self.mode, self.notice) = (mode, notice);
     }
 }
 

@@ -7,15 +7,10 @@ use redlock_api::conditions::{LockCondition, find_condition};
 /// The state of an election, from its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ObjectState {
-    Held {
-        holding: Holding,
-        is_own: bool,
-    },
+    /// A pod leads. `is_own` means the pod of the application.
+    Held { holding: Holding, is_own: bool },
     /// It is certain that no pod leads only if the hold ends, or another lock has the key.
-    NotHeld {
-        why: String,
-        is_certain: bool,
-    },
+    NotHeld { why: String, is_certain: bool },
 }
 
 pub(super) fn read(lock: &DistributedLock, pod_uid: &str) -> ObjectState {

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redlock_api::test_util::parsed;
@@ -11,24 +12,21 @@ use crate::cluster::objects::fake::condition;
 use redlock_engine::time::{Clock as _, ClockOffset, UnixMicros};
 
 /// An agent that follows an election, with a registered instance.
-async fn following() -> (Follower, Connection) {
+async fn following() -> (Follower, Cluster) {
     following_at(Cluster::answering(|_| failure(500, "InternalError"))).await
 }
 
-async fn following_at(cluster: Cluster) -> (Follower, Connection) {
+async fn following_at(cluster: Cluster) -> (Follower, Cluster) {
     let agent = http_state().agent;
-    let server_time = cluster.server_time();
     let at = now();
     let wall = UnixMicros(SystemClock.wall().0 * 1_000);
-    server_time.set_offset(ClockOffset::of_reading(wall, Duration::ZERO, at, at));
-    let locks = Api::namespaced(cluster.client.clone(), "shop");
-    let connection = Connection { client: cluster.client, locks, server_time };
+    cluster.server_time().set_offset(ClockOffset::of_reading(wall, Duration::ZERO, at, at));
     let election = Election { namespace: "shop".into(), name: "elected".into(), pod_uid: "u-1".into() };
     let skew = Duration::from_secs(1);
     let mut follower = Follower::new(agent.clone(), election, ClusterArgs::default(), None, skew);
     follower.begun = None;
     agent.ask(|state, now| state.register("a".into(), false, now)).await.unwrap().unwrap();
-    (follower, connection)
+    (follower, cluster)
 }
 
 /// An election with this specification and status.
@@ -38,8 +36,8 @@ fn object(ttl: &str, status: Value) -> Value {
 }
 
 /// The answer to the instance after the agent has read this election.
-async fn observed((follower, connection): &mut (Follower, Connection), lock: Value) -> Answer {
-    follower.observe(&parsed(lock), connection).await;
+async fn observed((follower, cluster): &mut (Follower, Cluster), lock: Value) -> Answer {
+    follower.observe(&parsed(lock), cluster).await;
     follower.agent.ask(|state, now| state.answer("shop/elected", Some("a"), now)).await.unwrap()
 }
 
@@ -150,10 +148,10 @@ fn refusing(refusals: usize) -> (Cluster, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn a_hold_whose_ttl_becomes_too_short_is_kept() {
     let (cluster, releases) = refusing(0);
-    let (mut follower, connection) = following_at(cluster).await;
+    let (mut follower, cluster) = following_at(cluster).await;
     for (ttl, released) in [("8s", 0), ("5s", 0), ("8s", 1)] {
-        follower.observe(&parsed(object(ttl, elected("u-1"))), &connection).await;
-        follower.release(&connection).await;
+        follower.observe(&parsed(object(ttl, elected("u-1"))), &cluster).await;
+        follower.release(&cluster).await;
         assert_eq!(releases.load(Ordering::SeqCst), released, "with a ttl of {ttl} after a change");
     }
 }
@@ -162,33 +160,33 @@ async fn a_hold_whose_ttl_becomes_too_short_is_kept() {
 #[tokio::test]
 async fn a_refused_release_is_repeated() {
     let (cluster, releases) = refusing(1);
-    let (mut follower, connection) = following_at(cluster).await;
-    follower.observe(&parsed(object("8s", elected("u-1"))), &connection).await;
+    let (mut follower, cluster) = following_at(cluster).await;
+    follower.observe(&parsed(object("8s", elected("u-1"))), &cluster).await;
     follower.agent.ask(|state, now| state.register("b".into(), false, now)).await.unwrap().unwrap();
     for _ in 0..2 {
-        follower.release(&connection).await;
+        follower.release(&cluster).await;
         assert_eq!(releases.load(Ordering::SeqCst), 1, "the next attempt comes after a pause");
     }
     let again = follower.followed.as_mut().unwrap().release_again.replace(now());
     assert!(again.is_some(), "the refusal was reported");
-    follower.release(&connection).await;
+    follower.release(&cluster).await;
     assert_eq!(releases.load(Ordering::SeqCst), 2);
     assert!(follower.followed.as_ref().unwrap().is_lost);
 }
 
 #[tokio::test]
 async fn a_denied_watch_names_the_missing_role() {
-    let (mut follower, connection) = following().await;
+    let (mut follower, cluster) = following().await;
     let denied = parsed(json!({"message": "no right", "reason": "Forbidden", "code": 403}));
-    follower.handle(Err(watcher::Error::WatchError(denied)), &connection).await;
+    follower.handle(Err(watcher::Error::WatchError(denied)), &cluster).await;
     let line = "failed to watch dlock shop/elected: no right\nnext: Bind the ClusterRole redlock-operator-holder to this account.";
     assert_eq!(follower.failure.as_deref(), Some(line));
 }
 
 #[tokio::test]
 async fn an_own_hold_that_no_member_shows_is_reported() {
-    let (mut follower, connection) = following().await;
-    follower.observe(&parsed(object("8s", elected("u-1"))), &connection).await;
+    let (mut follower, cluster) = following().await;
+    follower.observe(&parsed(object("8s", elected("u-1"))), &cluster).await;
     follower.followed.as_mut().unwrap().unread_since = Some(now().saturating_sub(Duration::from_secs(3)));
     follower.apply(HoldState::Unknown);
     assert_eq!(follower.failure, None);

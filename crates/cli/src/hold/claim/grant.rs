@@ -105,7 +105,7 @@ pub(super) async fn grant(
 fn wanted(args: &LockArgs, purpose: Purpose, own_pod: Option<OwnPod>) -> anyhow::Result<DistributedLock> {
     let (namespace, key) = args.lock.in_cluster()?;
     let owner = object::owner(args, purpose, namespace, own_pod);
-    Ok(object::claim(args, namespace, key, &owner, purpose))
+    Ok(object::claim(args, namespace, key, owner, purpose))
 }
 
 /// The end of a wait that begins now.
@@ -188,7 +188,7 @@ impl Claimant<'_> {
     /// If the time of the wait has passed.
     async fn pause(&self, progress: &mut Progress) -> Result<(), NotHeld> {
         if self.deadline.is_some_and(|deadline| deadline <= SystemClock.boottime() + RETRY) {
-            return Err(self.not_answered(SILENT_SERVER));
+            return Err(self.not_acquired(SILENT_SERVER, false));
         }
         progress.report(SILENT_SERVER, false);
         sleep(RETRY).await;
@@ -237,15 +237,7 @@ impl Claimant<'_> {
     }
 
     fn not_acquired(&self, why: &str, is_taken: bool) -> NotHeld {
-        if is_taken {
-            NotHeld::NotAcquired(format!("lock {} was not acquired: {why}", self.args.lock))
-        } else {
-            self.not_answered(why)
-        }
-    }
-
-    fn not_answered(&self, why: &str) -> NotHeld {
-        NotHeld::NotAnswered(format!("lock {} was not acquired: {why}", self.args.lock))
+        NotHeld::after_wait(&self.args.lock, why, is_taken)
     }
 
     /// Deletes the claim, even if its creation had no reply.

@@ -32,41 +32,36 @@ pub(super) enum Purpose {
     Detached,
 }
 
-/// The holder that the claim names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// A container of this pod. The lock is free immediately after its end.
-    Pod(OwnPod),
-    /// Free text. If there is a pod, the claim is deleted with it.
-    Identity(String, Option<OwnPod>),
-}
+/// The holder that a claim names, and the pod with which Kubernetes deletes the claim.
+pub(super) type Owner = (Claim, Option<OwnPod>);
 
 /// Chooses the own pod if it can hold the lock, else a name.
 pub(super) fn owner(args: &LockArgs, purpose: Purpose, namespace: &str, pod: Option<OwnPod>) -> Owner {
     let pod = pod.filter(|pod| pod.namespace == namespace && purpose == Purpose::Attended);
-    match (&args.identity, pod) {
-        (None, Some(pod)) => Owner::Pod(pod),
-        (Some(identity), pod) => Owner::Identity(identity.clone(), pod),
-        (None, None) => Owner::Identity(identity::of_process(), None),
-    }
+    let holder = match (&args.identity, &pod) {
+        // A container of this pod. The lock is free immediately after its end.
+        (None, Some(OwnPod { name, uid, .. })) => {
+            let (pod_name, pod_uid) = (Some(name.clone()), Some(uid.clone()));
+            Claim { pod_name, pod_uid, container: args.container.clone(), ..Claim::default() }
+        }
+        (Some(identity), _) => named(identity.clone()),
+        (None, None) => named(identity::of_process()),
+    };
+    (holder, pod)
+}
+
+/// A holder by free text.
+fn named(identity: String) -> Claim {
+    Claim { identity: Some(identity), ..Claim::default() }
 }
 
 /// Builds the claim.
 ///
 /// This chooses the name, so that a creation without a reply can be repeated or undone.
-pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, purpose: Purpose) -> DistributedLock {
+pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: Owner, purpose: Purpose) -> DistributedLock {
+    let (holder, pod) = owner;
     let heartbeat = GoDuration::from(args.ttl.get() / 2).max(SHORTEST_HEARTBEAT);
     let heartbeat = (purpose == Purpose::Attended).then_some(heartbeat);
-    let (claim, pod) = match owner {
-        Owner::Pod(pod) => {
-            let OwnPod { name, uid, .. } = pod.clone();
-            let (pod_name, pod_uid, container) = (Some(name), Some(uid), args.container.clone());
-            (Claim { pod_name, pod_uid, container, heartbeat, ..Claim::default() }, Some(pod))
-        }
-        Owner::Identity(identity, pod) => {
-            (Claim { identity: Some(identity.clone()), heartbeat, ..Claim::default() }, pod.as_ref())
-        }
-    };
     let spec = DistributedLockSpec {
         quorum_ref: args.quorum.as_deref().map(QuorumRef::from),
         key: Some(key.to_owned()),
@@ -81,7 +76,7 @@ pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, 
         },
         priority: args.priority.unwrap_or_default(),
         slots: args.slots.unwrap_or(1),
-        claim: Some(claim),
+        claim: Some(Claim { heartbeat, ..holder }),
         ttl_after_finished: Some(TTL_AFTER_FINISHED),
         ..DistributedLockSpec::default()
     };
@@ -95,14 +90,9 @@ pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, 
 }
 
 /// The owner reference to the pod, so that Kubernetes deletes the claim with the pod.
-fn reference(pod: &OwnPod) -> OwnerReference {
-    OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Pod".to_owned(),
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-        ..OwnerReference::default()
-    }
+fn reference(pod: OwnPod) -> OwnerReference {
+    let OwnPod { name, uid, .. } = pod;
+    OwnerReference { api_version: "v1".to_owned(), kind: "Pod".to_owned(), name, uid, ..OwnerReference::default() }
 }
 
 /// A key as the beginning of an object's name.
@@ -135,7 +125,7 @@ mod tests {
     fn a_claim_of_a_pod_names_the_pod_as_holder_and_owner() {
         let args = args(&["--container", "main"]);
         let owner = owner(&args, Purpose::Attended, "shop", Some(own("shop")));
-        let lock = claim(&args, "shop", "Jobs/re.index", &owner, Purpose::Attended);
+        let lock = claim(&args, "shop", "Jobs/re.index", owner, Purpose::Attended);
         let claim = lock.spec.claim.unwrap();
         assert_eq!((claim.pod_name.as_deref(), claim.pod_uid.as_deref()), (Some("job-x"), Some("u-1")));
         assert_eq!((claim.container.as_deref(), claim.identity), (Some("main"), None));
@@ -150,11 +140,13 @@ mod tests {
     #[test]
     fn elsewhere_and_with_a_name_the_holder_is_free_text() {
         let plain = args(&[]);
-        assert!(matches!(owner(&plain, Purpose::Attended, "shop", Some(own("other"))), Owner::Identity(_, None)));
-        assert!(matches!(owner(&plain, Purpose::Detached, "shop", Some(own("shop"))), Owner::Identity(_, None)));
+        for (purpose, namespace) in [(Purpose::Attended, "other"), (Purpose::Detached, "shop")] {
+            let (holder, pod) = owner(&plain, purpose, "shop", Some(own(namespace)));
+            assert_eq!((holder.identity.is_some(), holder.pod_name, pod), (true, None, None), "{purpose:?}");
+        }
         let named = args(&["--identity", "me", "--quorum", "redis/q", "--wait", "5s"]);
         let owner = owner(&named, Purpose::Attended, "shop", Some(own("shop")));
-        let lock = claim(&named, "shop", "k", &owner, Purpose::Attended);
+        let lock = claim(&named, "shop", "k", owner, Purpose::Attended);
         assert_eq!(lock.spec.claim.unwrap().identity.as_deref(), Some("me"));
         assert_eq!(lock.metadata.owner_references.unwrap().len(), 1);
         assert_eq!(lock.spec.quorum_ref.unwrap().namespace.as_deref(), Some("redis"));
@@ -163,8 +155,8 @@ mod tests {
 
     #[test]
     fn a_detached_hold_shows_no_heartbeat() {
-        let owner = Owner::Identity("me".into(), None);
-        let claimed = |more: &[&str], purpose| claim(&args(more), "shop", "k", &owner, purpose).spec.claim.unwrap();
+        let owner = || (named("me".into()), None);
+        let claimed = |more: &[&str], purpose| claim(&args(more), "shop", "k", owner(), purpose).spec.claim.unwrap();
         assert_eq!(claimed(&[], Purpose::Detached).heartbeat, None);
         assert_eq!(claimed(&["--ttl", "1s"], Purpose::Attended).heartbeat, Some(SHORTEST_HEARTBEAT));
     }
@@ -172,8 +164,8 @@ mod tests {
     /// Otherwise the claim of a killed `acquire --try` gets the lock later, for --max-hold.
     #[test]
     fn a_claim_without_a_heartbeat_waits_for_a_short_time_only() {
-        let owner = Owner::Identity("me".into(), None);
-        let limit = |purpose| claim(&args(&["--try"]), "shop", "k", &owner, purpose).spec.wait_timeout;
+        let owner = || (named("me".into()), None);
+        let limit = |purpose| claim(&args(&["--try"]), "shop", "k", owner(), purpose).spec.wait_timeout;
         assert_eq!((limit(Purpose::Detached), limit(Purpose::Attended)), (Some(TRY.into()), None));
     }
 

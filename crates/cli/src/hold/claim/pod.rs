@@ -26,13 +26,11 @@ pub(crate) fn own() -> Option<OwnPod> {
 /// This does not verify the token, because the API server verifies it in each request.
 fn of_token(token: &str) -> Option<OwnPod> {
     let payload: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?).ok()?;
-    let bound = payload.get("kubernetes.io")?;
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let pod = bound.get("pod")?;
+    let text = |path: &str| payload.pointer(path)?.as_str().map(str::to_owned);
     Some(OwnPod {
-        namespace: text(bound.get("namespace")?)?,
-        name: text(pod.get("name")?)?,
-        uid: text(pod.get("uid")?)?,
+        namespace: text("/kubernetes.io/namespace")?,
+        name: text("/kubernetes.io/pod/name")?,
+        uid: text("/kubernetes.io/pod/uid")?,
     })
 }
 

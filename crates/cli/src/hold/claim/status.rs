@@ -1,7 +1,7 @@
 //! Pure: reads the status of a claim for its creator.
 
 use super::super::held_lock::End;
-use redlock_api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true};
+use redlock_api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_false, is_true};
 use redlock_api::{DistributedLock, DistributedLockStatus};
 
 /// The hold of a claim, as its status describes it.
@@ -46,17 +46,12 @@ pub(crate) enum Obstacle {
 /// The state of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimState {
+    /// It holds the lock.
     Held(Holding),
     /// It does not hold the lock yet.
-    Waiting {
-        why: String,
-        obstacle: Obstacle,
-    },
+    Waiting { why: String, obstacle: Obstacle },
     /// It no longer holds the lock.
-    Ended {
-        why: String,
-        end: End,
-    },
+    Ended { why: String, end: End },
 }
 
 /// Reads a claim. `lock` is `None` if it is gone, and `nonce` is that of the current hold.
@@ -72,7 +67,8 @@ pub(crate) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> Claim
         let message = ending.message.clone().unwrap_or_default();
         return ended(&ending.reason, &message);
     }
-    if is_true(&status.conditions, LockCondition::Finished) {
+    let has_lost_hold = nonce.is_some() && is_false(&status.conditions, LockCondition::Held);
+    if has_lost_hold || is_true(&status.conditions, LockCondition::Finished) {
         let (reason, message) = reported.unwrap_or_default();
         return ended(&reason, &message);
     }
@@ -84,10 +80,6 @@ pub(crate) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> Claim
             Some(current) if current != holding.nonce => lost("the claim has another hold now".to_owned()),
             _ => ClaimState::Held(holding),
         };
-    }
-    if nonce.is_some() && held.is_some_and(|condition| condition.status == Status::False.as_str()) {
-        let (reason, message) = reported.unwrap_or_default();
-        return ended(&reason, &message);
     }
     waiting(lock, reported)
 }

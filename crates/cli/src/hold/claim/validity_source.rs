@@ -62,21 +62,14 @@ pub(crate) struct Published {
 }
 
 impl ValiditySource {
-    /// Uses the members, if the options describe them, or else the status.
+    /// Connects to the members if the options describe them. Otherwise it uses the status.
     pub(crate) async fn new(
         members: Option<Members>,
         server_time: Arc<ServerTime>,
         skew: Duration,
         holding: &Holding,
     ) -> anyhow::Result<Self> {
-        match members {
-            Some(members) => Self::members(members, holding).await,
-            None => Ok(Self::Status { server_time, skew, published: None }),
-        }
-    }
-
-    /// Connects to the members with a client's Secret.
-    async fn members(members: Members, holding: &Holding) -> anyhow::Result<Self> {
+        let Some(members) = members else { return Ok(Self::Status { server_time, skew, published: None }) };
         let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
         let data = members.secret()?.context(NEEDS_DIRECT)?;
         let mut builder = Reader::from_secret(&data)?;

@@ -122,7 +122,9 @@ async fn a_source_follows_a_secret_that_gets_an_authority() {
     }
     let nonce = "0123456789abcdef0123".to_owned();
     let holding = Holding { nonce, key: "shop/reindex".to_owned(), ..Holding::default() };
-    let mut source = ValiditySource::members(Members::Directory(directory.clone()), &holding).await.unwrap();
+    let server_time = Arc::new(ServerTime::new(Arc::new(SystemClock), USUAL_DRIFT));
+    let members = Some(Members::Directory(directory.clone()));
+    let mut source = ValiditySource::new(members, server_time, Duration::ZERO, &holding).await.unwrap();
     assert_eq!(asked(&source).await, ["127.0.0.1:1"]);
     write("urls", "rediss://127.0.0.1:2");
     write("ca.crt", AUTHORITY);
