@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -49,10 +49,14 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let listener = listen(address).await?;
     let (ready, clock, text) = (health.clone(), context.clock.clone(), Text::default());
-    let scrape = move |asked| {
+    let scrape = move |asked: HeaderMap| {
         // A borrow during the whole scrape would delay the next change of the leadership.
         let leads = leadership.borrow().is_some();
-        metrics(&context, leads, &text, &asked)
+        let text = recent(&text, context.clock.boottime(), || context.metrics_text(leads));
+        match wants_open_metrics(asked.get(ACCEPT).and_then(|accept| accept.to_str().ok())) {
+            true => ([(CONTENT_TYPE, OPEN_METRICS)], text),
+            false => ([(CONTENT_TYPE, CLASSIC)], classic(&text)),
+        }
     };
     let app = Router::new()
         .route("/healthz", get(move || std::future::ready(healthz(*health.borrow(), clock.boottime()))))
@@ -76,19 +80,6 @@ async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// The last text of metrics and its time.
 type Text = Arc<Mutex<Option<(Boottime, String)>>>;
-
-fn metrics(
-    context: &Context,
-    leads: bool,
-    text: &Text,
-    asked: &HeaderMap,
-) -> ([(HeaderName, &'static str); 1], String) {
-    let text = recent(text, context.clock.boottime(), || context.metrics_text(leads));
-    match wants_open_metrics(asked.get(ACCEPT).and_then(|accept| accept.to_str().ok())) {
-        true => ([(CONTENT_TYPE, OPEN_METRICS)], text),
-        false => ([(CONTENT_TYPE, CLASSIC)], classic(&text)),
-    }
-}
 
 fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String {
     let mut text = text.lock();

@@ -100,13 +100,11 @@ pub fn cut(message: String) -> String {
 /// The beginning of a text, of at most this number of characters.
 #[must_use]
 pub fn beginning(text: &str, characters: usize) -> &str {
-    match text.char_indices().nth(characters) {
-        Some((end, _)) => text.get(..end).unwrap_or_default(),
-        None => text,
-    }
+    let end = text.char_indices().nth(characters).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or_default()
 }
 
-/// Sets the condition `type_` for a generation of the specification, at a time. Returns whether anything changed.
+/// Sets the condition `type_` for a generation of the specification, at a time.
 ///
 /// Only a new status changes its `lastTransitionTime`.
 ///
@@ -118,27 +116,23 @@ pub fn set_condition(
     reason: impl Into<&'static str>,
     message: impl Into<String>,
     (generation, now): (Option<i64>, Timestamp),
-) -> bool {
-    let (type_, status, reason, message) = (type_.into(), status.into().as_str(), reason.into(), message.into());
-    let message = cut(message);
+) {
+    let (type_, status) = (type_.into(), status.into().as_str());
     let new = Condition {
         last_transition_time: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
-        message,
+        message: cut(message.into()),
         observed_generation: generation,
-        reason: reason.to_owned(),
+        reason: reason.into().to_owned(),
         status: status.to_owned(),
         type_: type_.to_owned(),
     };
-    let Some(old) = conditions.iter_mut().find(|condition| condition.type_ == type_) else {
-        conditions.push(new);
-        return true;
-    };
-    let last_transition_time =
-        if old.status == status { old.last_transition_time.clone() } else { new.last_transition_time.clone() };
-    let new = Condition { last_transition_time, ..new };
-    let changed = *old != new;
-    *old = new;
-    changed
+    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        Some(old) if old.status == status => {
+            *old = Condition { last_transition_time: old.last_transition_time.clone(), ..new };
+        }
+        Some(old) => *old = new,
+        None => conditions.push(new),
+    }
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub use status::*;
     )
 )]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(transform = spec_rules)]
+#[schemars(transform = rules::spec)]
 pub struct DistributedLockSpec {
     /// The RedisQuorum that stores this lock. Default: the operator's default quorum (chart value `defaultQuorum`). Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,10 +170,6 @@ impl DistributedLock {
     }
 }
 
-fn spec_rules(schema: &mut Schema) {
-    add_rules(schema, &rules::spec());
-}
-
 /// Reference to a RedisQuorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -224,7 +220,7 @@ impl Default for Retry {
 /// A named holder. Set exactly one of `identity`, `podName` and `jobName`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(transform = claim_rules)]
+#[schemars(transform = rules::claim)]
 pub struct Claim {
     /// Free text that names the holder. The claim holds the lock until you delete it, or until `heartbeat` or `maxHold` ends it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,10 +256,6 @@ pub struct Claim {
     /// not get the lock. A new claim has one `ttl` for its first renewal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<GoDuration>,
-}
-
-fn claim_rules(schema: &mut Schema) {
-    add_rules(schema, &rules::claim());
 }
 
 /// Candidates for leadership.
@@ -322,7 +314,7 @@ fn yes() -> bool {
 fn election_rules(schema: &mut Schema) {
     add_rules(
         schema,
-        &[rule(
+        [rule(
             ".selector",
             "(has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0) || \
              (has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)",

@@ -2,11 +2,11 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
-use schemars::{JsonSchema, Schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::GoDuration;
-use super::schema::{add_rules, label_name};
+use super::schema::label_name;
 
 mod accessors;
 mod outside;
@@ -55,7 +55,7 @@ pub const DEFAULT_IMAGE: &str = "docker.io/valkey/valkey:8.1.7";
     )
 )]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(transform = spec_rules)]
+#[schemars(transform = rules::spec)]
 pub struct RedisQuorumSpec {
     /// Which operator serves this quorum: the one whose chart value `installation` is this name. Immutable.
     #[schemars(length(max = 63), extend("x-kubernetes-validations" = rules::installation()))]
@@ -135,10 +135,6 @@ impl Default for RedisQuorumSpec {
             pod: None,
         }
     }
-}
-
-fn spec_rules(schema: &mut Schema) {
-    add_rules(schema, &rules::spec());
 }
 
 /// How far two clocks can run apart: validity is shortened by ttl x ppm / 1000000 + floor.

@@ -87,13 +87,8 @@ impl RequestError {
     /// The answer of the API server about a refusal or a failure.
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
-        match self {
-            Self::Refused(error) | Self::Unknown(Some(error)) => match error.as_ref() {
-                kube::Error::Api(status) => Some(status),
-                _ => None,
-            },
-            _ => None,
-        }
+        let (Self::Refused(error) | Self::Unknown(Some(error))) = self else { return None };
+        if let kube::Error::Api(status) = error.as_ref() { Some(status) } else { None }
     }
 
     fn refusing_status(&self) -> Option<&Status> {

@@ -66,10 +66,10 @@ pub(super) fn if_set(field: &str, bounds: &str, message: &str) -> Rule {
 }
 
 /// Adds CEL rules to the schema of an object.
-pub(super) fn add_rules(schema: &mut Schema, rules: &[Rule]) {
+pub(super) fn add_rules(schema: &mut Schema, rules: impl IntoIterator<Item = Rule>) {
     let all = schema.ensure_object().entry("x-kubernetes-validations").or_insert_with(|| json!([]));
     if let Value::Array(all) = all {
-        all.extend(rules.iter().map(|rule| json!(rule)));
+        all.extend(rules.into_iter().map(|rule| json!(rule)));
     }
 }
 

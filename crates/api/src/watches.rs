@@ -20,6 +20,10 @@ pub const WATCH_SECONDS: u32 = 30;
 ///
 /// The API server ends each watch earlier ([`WATCH_SECONDS`]), so a longer silence means that the connection is dead.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
+/// The first pause between two attempts to watch.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause between two attempts to watch, apart from its random part.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// Limits the silence within one request.
 #[must_use]
@@ -45,14 +49,9 @@ where
 #[derive(Clone, Debug)]
 pub struct Reconnect(Duration);
 
-impl Reconnect {
-    const FIRST: Duration = Duration::from_millis(200);
-    const LONGEST: Duration = Duration::from_secs(3);
-}
-
 impl Default for Reconnect {
     fn default() -> Self {
-        Self(Self::FIRST)
+        Self(FIRST_PAUSE)
     }
 }
 
@@ -62,7 +61,7 @@ impl Iterator for Reconnect {
     /// Doubles the pause, with a random part that spreads the attempts of several clients.
     fn next(&mut self) -> Option<Duration> {
         let pause = jittered(self.0, self.0 / 4, rand::random());
-        self.0 = (self.0 * 2).min(Self::LONGEST);
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
         Some(pause)
     }
 }

@@ -1,6 +1,5 @@
 //! Locks for programs: the client, and the guard of a held lock.
 
-mod admission;
 mod attempts;
 mod builder;
 mod closing;
@@ -37,21 +36,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::redlock::LockMember as _;
-use crate::redlock::{Grant, LockKey, LockValue, Redlock, Votes};
+use crate::redlock::{Grant, LockKey, LockValue, Votes};
 use crate::time::Boottime;
-use crate::voting::{Listener, Notification, RedisMember};
-use builder::Config;
-use closing::Closing;
-use hints::Hints;
+use crate::voting::RedisMember;
 use inner::{Inner, whole_millis};
-use local_queue::LocalQueue;
 use member_endpoints::{endpoints, parsed};
-use member_set::MemberSet;
-use renewer::Renewer;
 use secret_entries::SecretEntries;
 
 /// Pause between two checks for deliveries, or for a majority.
@@ -106,48 +98,6 @@ impl Client {
         Masters::new(members)
     }
 
-    fn from_config(config: Config) -> Self {
-        let node_timeout = config.settings.node_timeout;
-        let (clock, observer) = (config.machine.clock.clone(), config.locks.observer.clone());
-        let mut redlock = Redlock::new(Arc::clone(&clock), config.settings);
-        if let Some(reach) = config.token_reach {
-            redlock = redlock.with_token_reach(reach);
-        }
-        let members = MemberSet::new(config.members, Arc::clone(&clock), config.admission, config.restores);
-        let members = Arc::new(members.with_observer(observer.clone()));
-        let renewer = Arc::new(Renewer::new(Arc::clone(&clock), observer));
-        let hints = Arc::new(Hints::new(redlock.clone(), Arc::clone(&members), config.runtime));
-        let mut tasks = vec![
-            tokio::spawn(Arc::clone(&members).follow(node_timeout)),
-            tokio::spawn(Arc::clone(&renewer).run(redlock.clone(), Arc::clone(&members))),
-            tokio::spawn(Arc::clone(&hints).run_cleanup()),
-        ];
-        let listener_endpoints: Vec<_> = config.endpoints.into_iter().map(watch::Sender::new).collect();
-        tasks.extend(listener_endpoints.iter().enumerate().map(|(member, endpoint)| {
-            let receiver = Arc::clone(&hints);
-            let on_notification = move |notification: Notification<'_>| receiver.on_notification(member, notification);
-            tokio::spawn(
-                Listener::new(endpoint.subscribe(), config.machine.clone(), hints.wanted(), on_notification).run(),
-            )
-        }));
-        Self(Arc::new(Inner {
-            redlock,
-            clock,
-            members,
-            redis: config.redis,
-            listener_endpoints,
-            secret: config.secret,
-            trust: Mutex::new(config.trust),
-            renewer,
-            local_queue: LocalQueue::default(),
-            hints,
-            settings: config.locks,
-            longest_ttl: config.longest_ttl,
-            closing: Closing::default(),
-            tasks,
-        }))
-    }
-
     /// Applies the passwords of a changed Secret.
     ///
     /// An operator replaces them from time to time. Open connections stay, and new ones use the new passwords, so no
@@ -180,10 +130,6 @@ impl Client {
     #[cfg(feature = "tls")]
     pub fn set_tls(&self, config: Arc<rustls::ClientConfig>) {
         locked(&self.0.trust).tls = Some(config);
-    }
-
-    fn check(&self) -> Result<(), BuildError> {
-        self.0.members.check()
     }
 
     async fn reach_majority(&self, longest: Duration) {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use crate::api::{Claim, DistributedLock, Election};
+use crate::api::{Claim, DistributedLock, Election, LockHolder};
 use crate::lock::model::candidate::{self, Candidate, Ineligible};
-use crate::lock::model::decide::{Contender, WaitReason};
+use crate::lock::model::decide::WaitReason;
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::job::{self, UnfitJob};
 use crate::lock::model::status::full_name;
@@ -19,11 +19,13 @@ use crate::time::UnixMillis;
 const OLDER_CLAIM: Duration = Duration::from_secs(1);
 
 /// Returns the next holder of the lock. An error is the reason why it has no candidate.
-pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Contender, WaitReason> {
+pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<LockHolder, WaitReason> {
     let namespace = lock.namespace().unwrap_or_default();
     let no_candidate = |why: String| WaitReason::from(HeldMessage::NoCandidate { why });
     match (&lock.spec.claim, &lock.spec.election) {
-        (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
+        (Some(Claim { identity: Some(identity), .. }), _) => {
+            Ok(LockHolder { identity: identity.clone(), ..LockHolder::default() })
+        }
         (Some(claim @ Claim { pod_name: Some(name), .. }), _) => {
             instance(context, &namespace, name, claim).map_err(|ineligible| no_candidate(ineligible.to_string()))
         }
@@ -44,26 +46,27 @@ pub(super) fn contender(context: &Context, lock: &DistributedLock) -> Result<Con
 /// The container of the pod that a claim names.
 ///
 /// The claim can also name the UID of the pod, and the container.
-fn instance(context: &Context, namespace: &str, name: &str, claim: &Claim) -> Result<Contender, Ineligible> {
+fn instance(context: &Context, namespace: &str, name: &str, claim: &Claim) -> Result<LockHolder, Ineligible> {
     let full_name = || format!("{namespace}/{name}");
     let pod = context.pods.named(namespace, name).ok_or_else(|| Ineligible::NoPod { pod: full_name() })?;
     if claim.pod_uid.is_some() && claim.pod_uid != pod.metadata.uid {
         return Err(Ineligible::OtherPod { pod: full_name() });
     }
-    Ok(Contender::Instance(Box::new(candidate::bound(&pod, claim.container.as_deref())?)))
+    Ok(candidate::bound(&pod, claim.container.as_deref())?.holder)
 }
 
 /// The Job that a claim names, if it can be started.
-fn fit_job(context: &Context, namespace: &str, name: &str, job_uid: Option<&str>) -> Result<Contender, UnfitJob> {
+fn fit_job(context: &Context, namespace: &str, name: &str, job_uid: Option<&str>) -> Result<LockHolder, UnfitJob> {
     let job = context.jobs.as_ref().and_then(|jobs| jobs.named(namespace, name));
     let uid = job.as_ref().and_then(|job| job.uid()).unwrap_or_default();
     let running = holder::job_pods(context, namespace, &uid, 0).running;
     job::fit(job.as_deref(), &format!("{namespace}/{name}"), job_uid, running)?;
-    Ok(Contender::Job { name: name.to_owned(), uid })
+    let (identity, job_name) = (name.to_owned(), Some(name.to_owned()));
+    Ok(LockHolder { identity, job_name, job_uid: Some(uid), ..LockHolder::default() })
 }
 
 /// Returns the pod that an election prefers. An error is the reason why it has none.
-fn elect(context: &Context, lock: &DistributedLock, election: &Election) -> Result<Contender, WaitReason> {
+fn elect(context: &Context, lock: &DistributedLock, election: &Election) -> Result<LockHolder, WaitReason> {
     let namespace = lock.namespace().unwrap_or_default();
     let no_leader = |why: String| WaitReason::from(HeldMessage::NoLeader { why });
     let (pods, now) = (context.pods.under(&keys::namespace(&namespace)), context.api_now());
@@ -72,7 +75,7 @@ fn elect(context: &Context, lock: &DistributedLock, election: &Election) -> Resu
     let mut retry_after: Option<Duration> = None;
     let mut is_fit = |one: &Candidate| match candidate::back_off(lock, one) {
         Some((times, at)) if now.0 < at.as_millis() => {
-            let pod = format!("{namespace}/{}", one.pod_name);
+            let pod = format!("{namespace}/{}", one.holder.identity);
             others.push(Ineligible::Unhealthy { pod, times, at });
             let left = UnixMillis(at.as_millis()).since(now);
             retry_after = Some(retry_after.map_or(left, |other| other.min(left)));
@@ -83,7 +86,7 @@ fn elect(context: &Context, lock: &DistributedLock, election: &Election) -> Resu
     let candidates: Vec<_> = candidates.into_iter().filter(|one| is_fit(one)).collect();
     let last = candidate::last_holder(lock, now);
     if let Some(best) = candidate::prefer(&candidates, election.preference, last) {
-        return Ok(Contender::Instance(Box::new(best.clone())));
+        return Ok(best.holder.clone());
     }
     if others.is_empty() {
         others.push(Ineligible::NoMatch { namespace });

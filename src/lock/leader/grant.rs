@@ -12,7 +12,7 @@ use super::progress::{Error, Progress, Stepped};
 use super::publish_grant::{self, Attempt, not_written};
 use crate::api::requests::RequestError;
 use crate::api::{DistributedLock, HeldQuorum, LockHolder, RedisQuorum};
-use crate::lock::model::decide::{Contender, WaitReason, requests};
+use crate::lock::model::decide::{WaitReason, requests};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::hold::described;
 use crate::lock::model::status::full_name;
@@ -57,7 +57,7 @@ pub(super) async fn acquire(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
     access: Option<Access>,
-    contender: Contender,
+    contender: LockHolder,
 ) -> Stepped {
     let Some(access) = &access else { return Ok(Progress::Next(lock.clone())) };
     if liveness::has_stopped(&leader.context, lock).await {
@@ -89,7 +89,7 @@ async fn attempt(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
     access: &Access,
-    contender: Contender,
+    contender: LockHolder,
     (session, rejoin_delay, signer, clock): Ready,
 ) -> Stepped {
     let LeaderContext { members, peers, memory, .. } = leader;
@@ -124,7 +124,7 @@ async fn attempt(
                     quorum: Some(access.quorum.clone()),
                     key: Some(key.as_str().to_owned()),
                     rejoin_delay: Some(rejoin_delay.into()),
-                    ..contender.holder()
+                    ..contender
                 };
                 let attempt = Attempt { session, access, key, nonce, value, grant, holder, times };
                 return publish_grant::publish(leader, lock, &attempt).await;

@@ -64,8 +64,14 @@ impl Memory {
     }
 
     /// Whether the lock itself is the cause of its pause, so that it blocks no other lock.
+    ///
+    /// Its candidate does not answer, or its status cannot be written. An answer of the quorum or of another client concerns every lock on the
+    /// key, so it makes no single lock unable.
     pub(super) fn is_unable(&self, uid: &str, now: Boottime) -> bool {
-        self.pauses.lock().get(uid).is_some_and(|pause| is_unable(pause, now))
+        self.pauses.lock().get(uid).is_some_and(|Pause { message, until, .. }| {
+            let is_at_fault = matches!(message.reason(), HeldReason::NoCandidate | HeldReason::Pending);
+            is_at_fault && now < *until + YIELDS_UNTIL_RETRY
+        })
     }
 
     /// Records that a majority confirmed the seal of this hold, and when the last key expires.
@@ -102,15 +108,6 @@ impl Memory {
     }
 }
 
-/// Whether a lock with this pause could not hold the key now.
-///
-/// Its candidate does not answer, or its status cannot be written. An answer of the quorum or of another client concerns every lock on the
-/// key, so it makes no single lock unable.
-fn is_unable(pause: &Pause, now: Boottime) -> bool {
-    matches!(pause.message.reason(), HeldReason::NoCandidate | HeldReason::Pending)
-        && now < pause.until + YIELDS_UNTIL_RETRY
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,7 +142,9 @@ mod tests {
     fn a_lock_at_fault_is_passed_over_until_its_next_attempt() {
         let at = |millis| Boottime::new(Duration::from_millis(millis));
         let is_unable = |message: &HeldMessage, millis| {
-            is_unable(&Pause { message: message.clone(), until: at(500), unanswered: 0 }, at(millis))
+            let (memory, retry_after) = (Memory::default(), Some(Duration::from_millis(500)));
+            memory.postpone("u", WaitReason { message: message.clone(), retry_after }, at(0));
+            memory.is_unable("u", at(millis))
         };
         for message in [HeldMessage::NoCandidate { why: String::new() }, HeldMessage::Fault] {
             assert!(is_unable(&message, 0) && is_unable(&message, 1_499));

@@ -17,7 +17,7 @@ use crate::lock::model::hold_record::HoldRecord;
 use crate::lock::model::key::without_slot;
 use crate::lock::model::queue::{self, Place};
 use crate::lock::model::refusal::Refusal;
-use crate::lock::model::status::full_name;
+use crate::lock::model::status::{LAST_POSITION, full_name};
 use crate::lock::replica::access::{self, Access};
 use crate::redlock::LockKey;
 use crate::runtime::cache::Change;
@@ -154,7 +154,8 @@ impl Peers {
         let others = others.filter_map(|other| self.store.get(&other));
         let others = others.filter(|other| queue::is_queued(other) && !is_refused(other));
         let others = others.filter(|other| self.is_able(other) && self.is_on(access, other));
-        others.take(queue::predecessors_needed(lock)).collect()
+        // A larger position is not reported.
+        others.take(queue::slots(lock).max(LAST_POSITION)).collect()
     }
 
     /// Whether a lock could make an attempt now. Otherwise it blocks no other.

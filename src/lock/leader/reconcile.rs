@@ -1,5 +1,6 @@
 //! The driver on the leader: observe, decide and act, until a lock needs no further step.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,12 +134,7 @@ async fn keep(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &Rest) 
     let label = labels::ensure(&leader.context, &lock).await;
     let job = job_sync::ensure(&leader.context, &lock).await;
     let metadata = status::correct_metadata(&leader.store, &lock).await;
-    finish_reconcile(
-        leader,
-        &lock,
-        rest.wake,
-        [lease, label.map(|()| None), job.map(|()| None), metadata.map(|()| None)],
-    )
+    finish_reconcile(leader, &lock, rest.wake, lease, [label, job, metadata])
 }
 
 /// Publishes the status of a free lock, and removes what a hold has left on other objects.
@@ -154,7 +150,7 @@ async fn leave_free(leader: &LeaderContext, lock: &Arc<DistributedLock>, rest: &
     let lease = leader.leases.ensure(&leader.store, &lock).await;
     let label = labels::ensure_none(&leader.context, &lock).await;
     let job = job_sync::ensure_none(&leader.context, &lock).await;
-    finish_reconcile(leader, &lock, rest.wake, [lease, label.map(|()| None), job.map(|()| None)])
+    finish_reconcile(leader, &lock, rest.wake, lease, [label, job])
 }
 
 /// Finishes a reconciliation after the writes to other objects.
@@ -164,10 +160,12 @@ fn finish_reconcile(
     leader: &LeaderContext,
     lock: &Arc<DistributedLock>,
     wake_after: Option<Duration>,
-    written: impl IntoIterator<Item = Synced>,
+    lease: Synced,
+    others: impl IntoIterator<Item = Result<(), Error>>,
 ) -> Stepped {
     let (mut refusal, mut wakes) = (None, vec![wake_after]);
-    for outcome in written {
+    let others = others.into_iter().map(|written| written.map(|()| None));
+    for outcome in iter::once(lease).chain(others) {
         match outcome {
             Err(Error::Refused(refused)) => {
                 refusal = refusal.or(Some(*refused));

@@ -11,7 +11,7 @@ use kube::core::{Selector, SelectorExt};
 
 use super::nodes;
 use crate::api::conditions::{HeldReason, LockCondition, transition_time};
-use crate::api::{DistributedLock, Election, MilliTime, PRIORITY_ANNOTATION, PastHold, Preference};
+use crate::api::{DistributedLock, Election, LockHolder, MilliTime, PRIORITY_ANNOTATION, PastHold, Preference};
 use crate::evidence;
 use crate::evidence::obstacle::obstacle;
 use crate::quorum::model::lookup::full_name;
@@ -29,16 +29,8 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 /// A container instance that can hold a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Name of the pod.
-    pub pod_name: String,
-    /// UID of the pod.
-    pub pod_uid: String,
-    /// Node that the pod runs on.
-    pub node_name: Option<String>,
-    /// ID of the running container, from the container runtime.
-    pub container_id: String,
-    /// Start of the running container.
-    pub container_started_at: Option<Time>,
+    /// The holder that a status would name, without the record of its hold.
+    pub holder: LockHolder,
     /// Its node is cordoned, so pods will be evicted from it.
     pub on_cordoned_node: bool,
     created: Option<Time>,
@@ -107,15 +99,19 @@ pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible
         return Err(obstructed(pod, Ineligible::NotRunning { pod: pod_name, container }));
     };
     Ok(Candidate {
-        pod_uid: pod.uid().unwrap_or_default(),
-        node_name: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-        container_id,
-        container_started_at: running.started_at.clone(),
+        holder: LockHolder {
+            identity: name.clone(),
+            pod_uid: Some(pod.uid().unwrap_or_default()),
+            node_name: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            container_id: Some(container_id),
+            container_started_at: running.started_at.as_ref().map(|time| time.0.into()),
+            pod_name: Some(name.clone()),
+            ..LockHolder::default()
+        },
         on_cordoned_node: false,
         created: pod.metadata.creation_timestamp.clone(),
         ordinal: name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok()),
         priority: pod.annotations().get(PRIORITY_ANNOTATION).and_then(|p| p.parse().ok()).unwrap_or(0),
-        pod_name: name,
     })
 }
 
@@ -164,7 +160,7 @@ pub fn of_election(
 
 /// Adds the state of its node to a candidate.
 fn placed(candidate: Candidate, pod: &Pod, all_nodes: &[Arc<Node>]) -> Result<Candidate, Ineligible> {
-    let Some(name) = candidate.node_name.as_deref() else { return Ok(candidate) };
+    let Some(name) = candidate.holder.node_name.as_deref() else { return Ok(candidate) };
     if nodes::is_unreachable(name, all_nodes) {
         return Err(Ineligible::NodeSilent { node: name.to_owned(), pod: full_name(pod) });
     }
@@ -179,11 +175,12 @@ fn placed(candidate: Candidate, pod: &Pod, all_nodes: &[Arc<Node>]) -> Result<Ca
 /// candidate never replaces a present leader.
 pub fn prefer<'a>(candidates: &'a [Candidate], preference: Preference, ended: Option<&str>) -> Option<&'a Candidate> {
     let age = |c: &Candidate| c.created.as_ref().map(|t| t.0);
-    let oldest = |c: &Candidate| (age(c), c.pod_name.clone());
-    let last_resort = |c: &Candidate| (c.on_cordoned_node, ended == Some(c.pod_name.as_str()));
+    let name = |c: &Candidate| c.holder.identity.clone();
+    let oldest = |c: &Candidate| (age(c), name(c));
+    let last_resort = |c: &Candidate| (c.on_cordoned_node, ended == Some(c.holder.identity.as_str()));
     match preference {
         Preference::Oldest => candidates.iter().min_by_key(|c| (last_resort(c), oldest(c))),
-        Preference::Newest => candidates.iter().min_by_key(|c| (last_resort(c), Reverse(age(c)), c.pod_name.clone())),
+        Preference::Newest => candidates.iter().min_by_key(|c| (last_resort(c), Reverse(age(c)), name(c))),
         Preference::LowestOrdinal => {
             candidates.iter().min_by_key(|c| (last_resort(c), c.ordinal.is_none(), c.ordinal, oldest(c)))
         }
@@ -211,7 +208,7 @@ pub fn back_off(lock: &DistributedLock, pod: &Candidate) -> Option<(u32, MilliTi
     let history = lock.status.as_ref().map(|status| status.history.as_slice()).unwrap_or_default();
     let unhealthy = unhealthy_row(history);
     let created = pod.created.as_ref().map_or(i64::MIN, |created| created.0.as_millisecond());
-    let own = unhealthy.filter(|past| past.identity == pod.pod_name && past.to.as_millis() >= created);
+    let own = unhealthy.filter(|past| past.identity == pod.holder.identity && past.to.as_millis() >= created);
     let ends: Vec<_> = own.map(|past| past.to).collect();
     let (last, times) = (*ends.first()?, u32::try_from(ends.len()).unwrap_or(u32::MAX));
     let wait = lock.spec.ttl.get().saturating_mul(2_u32.saturating_pow(times.checked_sub(2)?)).min(LONGEST_BACK_OFF);
@@ -236,10 +233,7 @@ fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> 
     let mut init = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
     let mut is_init = |name: &str| asked.is_some() && init.any(|container| container.name == name);
     let default = pod.annotations().get(DEFAULT_CONTAINER_ANNOTATION).map(String::as_str);
-    let only = match names.as_slice() {
-        [only] => Some(*only),
-        _ => None,
-    };
+    let only = names.first().copied().filter(|_| names.len() == 1);
     match asked.or(default).or(only) {
         Some(name) if names.contains(&name) || is_init(name) => Ok(name.to_owned()),
         Some(name) => Err(Ineligible::NoContainer { pod: full_name(pod), container: name.to_owned() }),

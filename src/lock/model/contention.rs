@@ -95,21 +95,22 @@ impl Entry {
     }
 }
 
-/// Whether the operator serves a lock.
-///
-/// A lock without a status is included, because no leader has judged it yet.
-fn is_accepted(lock: &DistributedLock) -> bool {
-    let is_served = |accepted: &Condition| {
-        accepted.status == Status::True.as_str() || accepted.reason == AcceptedReason::KeyShapeConflict.as_str()
-    };
-    lock.condition(LockCondition::Accepted).is_none_or(is_served)
-}
-
 /// Whether a waiting lock decides the number of slots of its key, if it is the oldest.
 ///
-/// A lock without a quorum also decides. The quorum can become available, and the operator can grant the lock before its next status.
+/// A lock without a status is included, because no leader has judged it yet. A lock without a quorum keeps its turn and also decides. The quorum
+/// can become available, and the operator can grant the lock before its next status. Otherwise the locks of such a quorum would be served in the
+/// order in which they are judged.
 pub fn decides_slots(lock: &DistributedLock) -> bool {
-    is_accepted(lock) || is_without_quorum(lock)
+    const SERVED_LATER: [AcceptedReason; 4] = [
+        AcceptedReason::KeyShapeConflict,
+        AcceptedReason::QuorumNotFound,
+        AcceptedReason::QuorumNotReady,
+        AcceptedReason::NamespaceNotAllowed,
+    ];
+    lock.condition(LockCondition::Accepted).is_none_or(|accepted| {
+        let is_served_later = SERVED_LATER.iter().any(|reason| accepted.reason == reason.as_str());
+        accepted.status == Status::True.as_str() || is_served_later
+    })
 }
 
 /// Whether the operator would grant a waiting lock at its turn, by its own status.
@@ -118,16 +119,6 @@ pub fn decides_slots(lock: &DistributedLock) -> bool {
 fn is_able(lock: &DistributedLock) -> bool {
     let has_candidate = |held: &Condition| held.reason != HeldReason::NoCandidate.as_str();
     lock.condition(LockCondition::Held).is_none_or(has_candidate) && decides_slots(lock)
-}
-
-/// Whether a lock is refused for its quorum, and possibly served when that changes.
-///
-/// Its turn is kept. Otherwise the locks of a quorum that becomes available would be served in the order in which they are judged.
-fn is_without_quorum(lock: &DistributedLock) -> bool {
-    const REASONS: [AcceptedReason; 3] =
-        [AcceptedReason::QuorumNotFound, AcceptedReason::QuorumNotReady, AcceptedReason::NamespaceNotAllowed];
-    let accepted = lock.condition(LockCondition::Accepted);
-    accepted.is_some_and(|accepted| REASONS.iter().any(|reason| accepted.reason == reason.as_str()))
 }
 
 /// Copies of the references of a table.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
-use super::candidate::Candidate;
 use super::end::Phase;
 use super::held_message::HeldMessage;
 use super::hold::{Hold, ObservedSince};
@@ -25,52 +24,6 @@ use crate::time::{Boottime, ClockOffset, UnixMillis};
 
 /// Annotations that request the end of a hold. They apply to the present hold only.
 const REQUESTS: [&str; 4] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, RELEASE_ANNOTATION];
-
-/// The next holder of a lock, if the lock were acquired now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// A free-text identity.
-    Identity(String),
-    /// A container instance.
-    Instance(Box<Candidate>),
-    /// A Job, which is started when the lock is held.
-    Job {
-        /// Its name.
-        name: String,
-        /// Its UID.
-        uid: String,
-    },
-}
-
-impl Contender {
-    /// The name of the holder for messages.
-    pub fn identity(&self) -> &str {
-        match self {
-            Self::Identity(identity) => identity,
-            Self::Instance(candidate) => &candidate.pod_name,
-            Self::Job { name, .. } => name,
-        }
-    }
-
-    /// The holder that a status names, without its record.
-    pub fn holder(&self) -> LockHolder {
-        let holder = LockHolder { identity: self.identity().to_owned(), ..LockHolder::default() };
-        match self {
-            Self::Identity(_) => holder,
-            Self::Job { name, uid } => {
-                LockHolder { job_name: Some(name.clone()), job_uid: Some(uid.clone()), ..holder }
-            }
-            Self::Instance(candidate) => LockHolder {
-                pod_name: Some(candidate.pod_name.clone()),
-                pod_uid: Some(candidate.pod_uid.clone()),
-                container_id: Some(candidate.container_id.clone()),
-                container_started_at: candidate.container_started_at.as_ref().map(|time| time.0.into()),
-                node_name: candidate.node_name.clone(),
-                ..holder
-            },
-        }
-    }
-}
 
 /// The reason why no attempt to acquire a lock is made now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,8 +72,8 @@ pub struct LockInput<'a> {
     pub held: Option<HoldInput>,
     /// The reason why its spec cannot be served, if there is one.
     pub refusal: Option<Refusal>,
-    /// The next holder, or the reason why the lock has no candidate.
-    pub contender: Result<Contender, WaitReason>,
+    /// The next holder, without the record of its hold, or the reason why the lock has no candidate.
+    pub contender: Result<LockHolder, WaitReason>,
     /// A fault despite which the operator serves the lock.
     ///
     /// Its Lease does not fit, or the API server refuses a write for it.
@@ -151,7 +104,7 @@ pub enum Step {
     /// Delete a finished claim after its ttlAfterFinished.
     Delete,
     /// Attempt to acquire the key for this contender.
-    Acquire(Contender),
+    Acquire(LockHolder),
     /// Hand leadership over, because another replica possibly reaches the quorum and has renewed the hold.
     HandOver(ObjectRef<RedisQuorum>, String),
     /// Advance the end of the hold to this phase.

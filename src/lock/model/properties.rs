@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::decide::{Contender, HoldInput, LockInput, Step, WaitReason, decide};
+use super::decide::{HoldInput, LockInput, Step, WaitReason, decide};
 use super::end::{Doubt, Phase};
 use super::held_message::HeldMessage;
 use super::hold::{HeldFor, ObservedSince};
@@ -15,7 +15,7 @@ use super::status::Draft;
 use super::verdict::{self, Evidence, Liveness, Verdict};
 use super::{foreign, queue};
 use crate::api::conditions::find_condition;
-use crate::api::{DistributedLock, DistributedLockStatus};
+use crate::api::{DistributedLock, DistributedLockStatus, LockHolder};
 use crate::redlock::{KeyState, LockKey, Occupant, StoredValue};
 use crate::runtime::cache::Guarded;
 use crate::time::{Boottime, ClockOffset, UnixMicros, UnixMillis};
@@ -87,7 +87,7 @@ proptest! {
             lock: &lock,
             held,
             refusal: None,
-            contender: Ok(Contender::Identity("a".into())),
+            contender: Ok(LockHolder { identity: "a".into(), ..LockHolder::default() }),
             trouble: None,
             place,
             pause: paused.then_some(pause),

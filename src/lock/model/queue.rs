@@ -63,11 +63,6 @@ fn named(holders: &[&DistributedLock]) -> String {
     names.join(", ")
 }
 
-/// The number of predecessors after which the search can stop. A larger position is not reported.
-pub fn predecessors_needed(lock: &DistributedLock) -> usize {
-    slots(lock).max(LAST_POSITION)
-}
-
 /// Whether other locks must wait for its lockDelay, because its holder did not release it.
 fn is_delayed(peer: &DistributedLock) -> bool {
     peer.ending().is_some() && peer.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero())

@@ -34,9 +34,9 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         match next_turn(&mut changes, &mut checks, !not_taken.is_empty()).await {
-            Turn::Check => not_taken
+            None => not_taken
                 .retain(|lock| context.locks.get(lock).is_some_and(|lock| !take(&context, &sessions, &holds, &lock))),
-            Turn::Change(Change::Applied(lock)) => {
+            Some(Change::Applied(lock)) => {
                 holds.observation_times.record(&lock, context.clock.boottime());
                 let reference = ObjectRef::from_obj(&*lock);
                 if take(&context, &sessions, &holds, &lock) {
@@ -45,30 +45,23 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
                     not_taken.insert(reference);
                 }
             }
-            Turn::Change(Change::Deleted(lock) | Change::Vanished(lock)) => {
+            Some(Change::Deleted(lock) | Change::Vanished(lock)) => {
                 holds.forget_deleted(&lock.uid().unwrap_or_default());
             }
         }
     }
 }
 
-/// The next input of [`follow`].
-enum Turn<C> {
-    Change(C),
-    /// The check of the locks whose hold cannot be renewed yet is due.
-    Check,
-}
-
-/// Waits for the next change, or for the next check if one is wanted.
+/// Waits for the next change, or for the next check if one is wanted. `None` means that the check is due.
 async fn next_turn<C>(
     changes: &mut (impl Stream<Item = C> + Unpin),
     checks: &mut Interval,
     wants_check: bool,
-) -> Turn<C> {
+) -> Option<C> {
     tokio::select! {
         // The changes do not end, because the context has the cache.
-        Some(change) = changes.next() => Turn::Change(change),
-        _ = checks.tick(), if wants_check => Turn::Check,
+        Some(change) = changes.next() => Some(change),
+        _ = checks.tick(), if wants_check => None,
     }
 }
 
@@ -156,9 +149,9 @@ mod tests {
         for _ in 0..30 {
             turns.push(next_turn(&mut changes, &mut checks, true).await);
         }
-        let due = turns.iter().filter(|turn| matches!(turn, Turn::Check)).count();
+        let due = turns.iter().filter(|turn| turn.is_none()).count();
         assert!((9..=11).contains(&due), "{due}");
-        assert!(matches!(next_turn(&mut changes, &mut checks, false).await, Turn::Change(_)));
+        assert!(next_turn(&mut changes, &mut checks, false).await.is_some());
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn has_another_candidate(context: &Context, lock: &DistributedLock) -> bool 
     let now = context.api_now().0;
     let waits = |pod: &Candidate| candidate::back_off(lock, pod).is_some_and(|(_times, at)| now < at.as_millis());
     let is_able = |other: &Candidate| !other.on_cordoned_node && !waits(other);
-    candidates.iter().any(|other| is_able(other) && Some(&other.pod_uid) != holder.pod_uid.as_ref())
+    candidates.iter().any(|other| is_able(other) && other.holder.pod_uid != holder.pod_uid)
 }
 
 fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {

@@ -30,16 +30,10 @@ pub struct Term {
     until: Arc<Mutex<Boottime>>,
     outdated: Arc<SetOnce<i64>>,
     wishes: Arc<Wishes>,
-    default: Arc<DefaultRecord>,
-}
-
-/// The default quorum in force, as the Lease records it for the next leader.
-#[derive(Debug, Default)]
-struct DefaultRecord {
-    /// The record to write. `None` leaves the Lease as it is.
-    wanted: watch::Sender<Option<String>>,
-    /// The record in the Lease.
-    written: watch::Sender<Option<String>>,
+    /// The default quorum to record in the Lease for the next leader. `None` leaves the Lease as it is.
+    wanted_default: watch::Sender<Option<String>>,
+    /// The default quorum that the Lease records.
+    written_default: watch::Sender<Option<String>>,
 }
 
 /// Wishes that another replica leads, because this replica does not reach a quorum.
@@ -61,31 +55,32 @@ impl Term {
             until: Arc::new(Mutex::new(Boottime::new(Duration::from_nanos(u64::MAX)))),
             outdated: Arc::default(),
             wishes: Arc::default(),
-            default: Arc::default(),
+            wanted_default: watch::Sender::default(),
+            written_default: watch::Sender::default(),
         }
     }
 
     /// The default quorum that the Lease records. It is empty if there was no default, and `None` without a record.
     pub fn recorded_default(&self) -> Option<String> {
-        self.default.written.borrow().clone()
+        self.written_default.borrow().clone()
     }
 
     /// Records the default quorum in the Lease. Resolves when the Lease has the record.
     pub async fn record_default(&self, default: String) {
-        self.default.wanted.send_replace(Some(default.clone()));
+        self.wanted_default.send_replace(Some(default.clone()));
         // The sender lives as long as this term.
-        let mut written = self.default.written.subscribe();
+        let mut written = self.written_default.subscribe();
         let _ = written.wait_for(|written| written.as_ref() == Some(&default)).await;
     }
 
     /// The record to write with the next renewal.
     pub(super) fn wanted_default(&self) -> Option<String> {
-        self.default.wanted.borrow().clone()
+        self.wanted_default.borrow().clone()
     }
 
     /// Records the default quorum that the Lease has.
     pub(super) fn default_is(&self, written: Option<String>) {
-        self.default.written.send_replace(written);
+        self.written_default.send_replace(written);
     }
 
     /// The end of the leadership.

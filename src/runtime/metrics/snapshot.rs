@@ -133,12 +133,10 @@ fn has_leader_elsewhere(lock: &DistributedLock, reason: &str) -> bool {
 /// It is `None` for a lock that waits for a candidate or is not accepted, because such a lock does not wait for the quorum. It is also `None`
 /// for an election with a leader elsewhere.
 fn waits_for(lock: &DistributedLock, now: UnixMillis) -> Option<i64> {
-    let status = lock.status.as_ref()?;
-    let held = find_condition(&status.conditions, LockCondition::Held)?;
-    let is_finished = is_true(&status.conditions, LockCondition::Finished);
+    let held = lock.condition(LockCondition::Held)?;
     let not_for_quorum = [HeldReason::NoCandidate, HeldReason::NotAccepted];
     let mut waits = WAITS.iter().filter(|reason| !not_for_quorum.contains(reason));
-    let is_idle = is_finished || has_leader_elsewhere(lock, &held.reason);
+    let is_idle = lock.is_finished() || has_leader_elsewhere(lock, &held.reason);
     let waits = !is_idle && waits.any(|reason| reason.as_str() == held.reason);
     waits.then(|| now.0.saturating_sub(held.last_transition_time.0.as_millisecond()).max(0) / 1_000)
 }

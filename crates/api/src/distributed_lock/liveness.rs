@@ -30,7 +30,7 @@ impl Default for Liveness {
 fn liveness_rules(schema: &mut Schema) {
     add_rules(
         schema,
-        &[rule(".httpGet", "has(self.httpGet) != has(self.tcpSocket)", "set exactly one of httpGet and tcpSocket")],
+        [rule(".httpGet", "has(self.httpGet) != has(self.tcpSocket)", "set exactly one of httpGet and tcpSocket")],
     );
 }
 

@@ -1,13 +1,14 @@
 //! The rules by which the API server refuses a DistributedLock. Each message names a valid value.
 
 use kube::core::Rule;
+use schemars::Schema;
 use serde_json::Value;
 
-use crate::schema::{between, if_set, matching, rule};
+use crate::schema::{add_rules, between, if_set, matching, rule};
 
-/// Rules of `spec`.
-pub(super) fn spec() -> Vec<Rule> {
-    let mut rules = vec![
+/// Adds the rules of `spec`.
+pub(super) fn spec(schema: &mut Schema) {
+    let holder = [
         rule(
             ".claim",
             "has(self.claim) != has(self.election)",
@@ -15,11 +16,8 @@ pub(super) fn spec() -> Vec<Rule> {
         ),
         rule(".key", "!has(self.claim) || has(self.key)", "set the key that the claims compete for, e.g. key: reindex"),
     ];
-    rules.extend(immutable());
-    rules.extend(times());
-    rules.push(heartbeat());
-    rules.extend(lease());
-    rules
+    let rules = holder.into_iter().chain(immutable()).chain(times()).chain([heartbeat()]).chain(lease());
+    add_rules(schema, rules);
 }
 
 /// Rules of `spec.key`.
@@ -166,9 +164,9 @@ fn at_most_a_year(field: &str, message: &str) -> Rule {
     if_set(field, &format!("duration(self.{field}) <= duration('8760h')"), message)
 }
 
-/// Rules of `spec.claim`.
-pub(super) fn claim() -> [Rule; 7] {
-    [
+/// Adds the rules of `spec.claim`.
+pub(super) fn claim(schema: &mut Schema) {
+    let rules = [
         rule(
             ".identity",
             "[has(self.identity), has(self.podName), has(self.jobName)].exists_one(given, given)",
@@ -207,5 +205,6 @@ pub(super) fn claim() -> [Rule; 7] {
              has(self.container) == has(oldSelf.container) && (!has(self.container) || self.container == oldSelf.container)",
             "podUID and container cannot be changed: create another DistributedLock with the same key",
         ),
-    ]
+    ];
+    add_rules(schema, rules);
 }

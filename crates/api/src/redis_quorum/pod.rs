@@ -69,7 +69,7 @@ pub struct MemberPod {
 fn pod_rules(schema: &mut Schema) {
     add_rules(
         schema,
-        &[
+        [
             rule(
                 ".labels",
                 "!has(self.labels) || self.labels.all(key, !key.startsWith('redlock-operator.io/') && \

@@ -4,11 +4,11 @@ use kube::core::Rule;
 use schemars::Schema;
 use serde_json::Value;
 
-use crate::schema::{between, matching, rule};
+use crate::schema::{add_rules, between, matching, rule};
 
-/// Rules of `spec`.
-pub(super) fn spec() -> Vec<Rule> {
-    own().into_iter().chain(clients()).chain(outside()).collect()
+/// Adds the rules of `spec`.
+pub(super) fn spec(schema: &mut Schema) {
+    add_rules(schema, own().into_iter().chain(clients()).chain(outside()));
 }
 
 /// Rules of `keyPrefix` of a client.

@@ -196,7 +196,7 @@ async fn are_missing(
 ) -> Result<bool, MemberFailure> {
     for answers in asked {
         let answers = timeout(longest, answers).await.unwrap_or(Err(MemberError::TimedOut))?;
-        if answers.replies.iter().any(is_key) {
+        if answers.replies.iter().any(|it| matches!(it, Reply::State(state) if *state != KeyState::Missing)) {
             return Ok(false);
         }
         if admitted != Some(&answers.run_id) {
@@ -209,15 +209,8 @@ async fn are_missing(
     Ok(true)
 }
 
-fn is_key(reply: &Reply) -> bool {
-    matches!(reply, Reply::State(state) if *state != KeyState::Missing)
-}
-
 fn failed(reply: &Reply) -> Option<MemberError> {
-    match reply {
-        Reply::Failed(error) => Some(error.clone()),
-        _ => None,
-    }
+    if let Reply::Failed(error) = reply { Some(error.clone()) } else { None }
 }
 
 /// The pause before the next attempt, at most the time to live of the key.

@@ -1,22 +1,27 @@
 //! The settings of a client, and their defaults.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::Client;
-use super::admission::Admission;
+use super::closing::Closing;
 use super::error::BuildError;
 use super::event::{Event, Observer};
+use super::hints::Hints;
+use super::inner::{Inner, LockSettings};
+use super::local_queue::LocalQueue;
 use super::member_endpoints::{TlsSettings, endpoints, parsed};
-use super::member_set::Member;
+use super::member_set::{Member, MemberSet};
+use super::renewer::Renewer;
 use super::secret_entries::SecretEntries;
 use super::url::MemberUrl;
-use crate::redlock::{Drift, LockMember, Settings};
+use crate::redlock::{Drift, LockMember, MemberName, Redlock, Settings, rejoin_delay};
 use crate::time::SystemClock;
-use crate::voting::{Access, Endpoint, Machine, RedisMember};
+use crate::voting::{Access, Endpoint, Listener, Machine, Notification, RedisMember};
 
 /// Maximum difference of counters for a client that can only INCR them.
 const CLIENT_TOKEN_REACH: u32 = 1_000;
@@ -33,23 +38,11 @@ pub struct Builder {
     urls: Result<Vec<MemberUrl>, BuildError>,
     /// The entries of the operator's Secret.
     secret: Option<SecretEntries>,
-    admission: AdmissionChoice,
+    admission: Admission,
     node_timeout: Duration,
     drift: Drift,
     locks: LockSettings,
     trust: TlsSettings,
-}
-
-/// The settings of attempts and guards.
-#[derive(Clone, Debug)]
-pub(super) struct LockSettings {
-    pub(super) key_prefix: String,
-    pub(super) ttl: Duration,
-    pub(super) wait: Duration,
-    pub(super) retry: Duration,
-    pub(super) margin: Duration,
-    pub(super) tokens: bool,
-    pub(super) observer: Observer,
 }
 
 /// The members of a client, by URL.
@@ -71,48 +64,30 @@ impl Masters {
     /// The client also waits after its first start. Until then attempts fail with [`super::NotAcquired::Waiting`]. `max_ttl` must be the
     /// maximum time to live of the locks of all programs on these members.
     pub fn wait_before_voting(self, max_ttl: Duration) -> Builder {
-        Builder::new(self.0, AdmissionChoice::After(max_ttl))
+        Builder::new(self.0, Admission::After(max_ttl))
     }
 
     /// Admits members as soon as they are connected.
     ///
     /// A master that restarts without its memory can grant a lock to a second holder while the first one has it.
     pub fn admit_at_once(self) -> Builder {
-        Builder::new(self.0, AdmissionChoice::AtOnce)
+        Builder::new(self.0, Admission::AtOnce)
     }
 }
 
-/// The chosen admission.
-///
-/// Its delay depends on drift and node timeout.
+/// The rule for a process that a client has not observed before.
 #[derive(Clone, Copy, Debug)]
-enum AdmissionChoice {
-    /// The operator's fence covers locks up to this time to live.
+enum Admission {
+    /// An operator fences it as long as necessary, for locks up to this time to live.
     Fenced(Duration),
+    /// It can vote after every promise of its predecessor for locks up to this time to live has expired.
     After(Duration),
+    /// It can vote at once, regardless of the promises of its predecessor.
     AtOnce,
 }
 
-/// All settings of a client.
-pub(super) struct Config {
-    pub(super) members: Vec<Member>,
-    pub(super) redis: Vec<Arc<RedisMember>>,
-    /// Endpoints of the listeners.
-    pub(super) endpoints: Vec<Endpoint>,
-    pub(super) secret: Option<SecretEntries>,
-    pub(super) trust: TlsSettings,
-    pub(super) machine: Machine,
-    pub(super) runtime: Handle,
-    pub(super) settings: Settings,
-    pub(super) admission: Admission,
-    pub(super) locks: LockSettings,
-    pub(super) longest_ttl: Duration,
-    pub(super) token_reach: Option<u32>,
-    pub(super) restores: bool,
-}
-
 impl Builder {
-    fn new(urls: Result<Vec<MemberUrl>, BuildError>, admission: AdmissionChoice) -> Self {
+    fn new(urls: Result<Vec<MemberUrl>, BuildError>, admission: Admission) -> Self {
         Self {
             urls,
             secret: None,
@@ -135,7 +110,7 @@ impl Builder {
     pub(super) fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BuildError> {
         let secret = SecretEntries::read(data)?;
         let SecretEntries { urls, key_prefix, max_ttl, drift, node_timeout, .. } = secret.clone();
-        let builder = Self::new(parsed(urls), AdmissionChoice::Fenced(max_ttl));
+        let builder = Self::new(parsed(urls), Admission::Fenced(max_ttl));
         let locks = LockSettings { key_prefix, ..builder.locks };
         Ok(Self { locks, drift, node_timeout, secret: Some(secret), ..builder })
     }
@@ -229,7 +204,7 @@ impl Builder {
     pub async fn connect_on(self, machine: Machine) -> Result<Client, BuildError> {
         let client = self.build_on(machine)?;
         client.reach_majority(CONNECT).await;
-        client.check()?;
+        client.0.members.check()?;
         Ok(client)
     }
 
@@ -240,57 +215,84 @@ impl Builder {
     /// # Errors
     /// If the settings are invalid.
     pub fn build(self) -> Result<Client, BuildError> {
-        let machine = Machine::from(Arc::new(SystemClock));
-        self.build_on(machine)
+        self.build_on(Machine::from(Arc::new(SystemClock)))
     }
 
     /// Makes the client like [`Builder::build`] on another clock and network, for tests.
     ///
     /// # Errors
     /// If the settings are invalid.
-    pub fn build_on(self, machine: Machine) -> Result<Client, BuildError> {
+    pub fn build_on(mut self, machine: Machine) -> Result<Client, BuildError> {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let endpoints = endpoints(self.urls.as_ref().map_err(Clone::clone)?, &self.trust)?;
-        let (admission, longest_ttl) = self.admission();
+        let (_, longest_ttl) = self.admission();
         if !(Duration::from_millis(1)..=MAX_TTL).contains(&longest_ttl) {
             return Err(BuildError::MaxTtl);
         }
         if self.drift.allowance(longest_ttl) >= longest_ttl {
             return Err(BuildError::Drift);
         }
-        let is_direct = matches!(self.admission, AdmissionChoice::Fenced(_));
-        let access = if is_direct { Access::Client } else { Access::Full };
-        let hints = endpoints.iter().map(|(_, endpoint)| endpoint.clone()).collect();
+        self.locks.ttl = self.locks.ttl.min(longest_ttl);
+        Ok(self.start(machine, runtime, endpoints))
+    }
+
+    /// Makes the client, and starts its tasks.
+    fn start(self, machine: Machine, runtime: Handle, endpoints: Vec<(MemberName, Endpoint)>) -> Client {
+        let (admission_delay, longest_ttl) = self.admission();
+        let is_fenced = matches!(self.admission, Admission::Fenced(_));
+        let access = if is_fenced { Access::Client } else { Access::Full };
+        let listener_endpoints: Vec<_> = endpoints.iter().map(|(_, to)| watch::Sender::new(to.clone())).collect();
         let redis: Vec<_> = RedisMember::all(endpoints, machine.clone(), access).into_iter().map(Arc::new).collect();
+        let (clock, observer) = (Arc::clone(&machine.clock), self.locks.observer.clone());
+        let settings = Settings { drift: self.drift, node_timeout: self.node_timeout };
+        let mut redlock = Redlock::new(Arc::clone(&clock), settings);
+        if is_fenced {
+            redlock = redlock.with_token_reach(CLIENT_TOKEN_REACH);
+        }
         let member = |member: &Arc<RedisMember>| Member {
             member: Arc::clone(member) as Arc<dyn LockMember>,
             link: member.link(),
         };
         let members = redis.iter().map(member).collect();
-        let ttl = self.locks.ttl.min(longest_ttl);
-        Ok(Client::from_config(Config {
+        let restores = self.locks.tokens && !is_fenced;
+        let members = MemberSet::new(members, Arc::clone(&clock), admission_delay, restores, observer.clone());
+        let members = Arc::new(members);
+        let renewer = Arc::new(Renewer::new(Arc::clone(&clock), observer));
+        let hints = Arc::new(Hints::new(redlock.clone(), Arc::clone(&members), runtime));
+        let mut tasks = vec![
+            tokio::spawn(Arc::clone(&members).follow(self.node_timeout)),
+            tokio::spawn(Arc::clone(&renewer).run(redlock.clone(), Arc::clone(&members))),
+            tokio::spawn(Arc::clone(&hints).run_cleanup()),
+        ];
+        tasks.extend(listener_endpoints.iter().enumerate().map(|(member, endpoint)| {
+            let receiver = Arc::clone(&hints);
+            let on_notification = move |notification: Notification<'_>| receiver.on_notification(member, notification);
+            tokio::spawn(Listener::new(endpoint.subscribe(), machine.clone(), hints.wanted(), on_notification).run())
+        }));
+        Client(Arc::new(Inner {
+            redlock,
+            clock,
             members,
             redis,
-            endpoints: hints,
+            listener_endpoints,
             secret: self.secret,
-            trust: self.trust,
-            machine,
-            runtime,
-            settings: Settings { drift: self.drift, node_timeout: self.node_timeout },
-            admission,
-            restores: self.locks.tokens && !is_direct,
-            locks: LockSettings { ttl, ..self.locks },
+            trust: Mutex::new(self.trust),
+            renewer,
+            local_queue: LocalQueue::default(),
+            hints,
+            settings: self.locks,
             longest_ttl,
-            token_reach: is_direct.then_some(CLIENT_TOKEN_REACH),
+            closing: Closing::default(),
+            tasks,
         }))
     }
 
-    /// The admission of members, and the maximum time to live of locks.
-    fn admission(&self) -> (Admission, Duration) {
+    /// How long a process that the client has not observed before cannot vote, and the maximum time to live of locks.
+    fn admission(&self) -> (Duration, Duration) {
         match self.admission {
-            AdmissionChoice::Fenced(max_ttl) => (Admission::Fenced, max_ttl),
-            AdmissionChoice::After(max_ttl) => (Admission::after(max_ttl, self.drift, self.node_timeout), max_ttl),
-            AdmissionChoice::AtOnce => (Admission::AtOnce, MAX_TTL),
+            Admission::Fenced(max_ttl) => (Duration::ZERO, max_ttl),
+            Admission::After(max_ttl) => (rejoin_delay(max_ttl, self.drift, self.node_timeout), max_ttl),
+            Admission::AtOnce => (Duration::ZERO, MAX_TTL),
         }
     }
 }

@@ -146,7 +146,7 @@ impl Hints {
     fn release(&self, key: &LockKey, held_for: Duration, now: Instant) -> Option<Message> {
         let mut keys = locked(&self.keys);
         if keys.waiters.len() >= MAX_UNUSED_KEYS && !keys.waiters.contains_key(key) {
-            keys.waiters.retain(|_, waiters| waiters.is_needed());
+            keys.waiters.retain(|_, waiters| waiters.has_subscriber);
         }
         // The first release of a new key needs no announcement, because many keys are used once.
         let waiters = keys.waiters.entry(key.clone()).or_insert_with(|| Waiters::new(now));
@@ -250,7 +250,7 @@ impl Drop for ReleaseSubscription {
 
 #[cfg(test)]
 mod tests {
-    use super::super::admission::Admission;
+    use super::super::event::Observer;
     use super::*;
     use crate::redlock::Settings;
     use crate::time::TokioClock;
@@ -260,7 +260,7 @@ mod tests {
     /// Hints of a client without members, where the first confirmation is a majority.
     fn hints() -> Arc<Hints> {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        let members = MemberSet::new(Vec::new(), Arc::clone(&clock), Admission::AtOnce, false);
+        let members = MemberSet::new(Vec::new(), Arc::clone(&clock), Duration::ZERO, false, Observer::default());
         Arc::new(Hints::new(Redlock::new(clock, Settings::default()), Arc::new(members), Handle::current()))
     }
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::builder::LockSettings;
 use super::closing::Closing;
 use super::error::{LossCause, Lost, Release};
-use super::event::Event;
+use super::event::{Event, Observer};
 use super::hints::Hints;
 use super::local_queue::LocalQueue;
 use super::lock::Target;
@@ -20,6 +19,18 @@ use super::secret_entries::SecretEntries;
 use crate::redlock::{Extend, ExtendRequest, LockKey, LockValue, Redlock, granted_until, rejoin_delay};
 use crate::time::{Boottime, Clock};
 use crate::voting::{Endpoint, RedisMember};
+
+/// The settings of attempts and guards.
+#[derive(Clone, Debug)]
+pub(super) struct LockSettings {
+    pub(super) key_prefix: String,
+    pub(super) ttl: Duration,
+    pub(super) wait: Duration,
+    pub(super) retry: Duration,
+    pub(super) margin: Duration,
+    pub(super) tokens: bool,
+    pub(super) observer: Observer,
+}
 
 /// The state that all handles of a client share.
 pub(super) struct Inner {

@@ -63,11 +63,6 @@ impl Target {
         [self.key.clone()].into_iter().chain(slots).filter(|key| !own.contains(key)).collect()
     }
 
-    /// Returns true if one holder excludes every other holder.
-    pub(super) const fn is_exclusive(&self) -> bool {
-        self.slots == 1
-    }
-
     /// The key of a lock from the key of one of its slots.
     ///
     /// Releases of all slots are announced on it.
@@ -187,7 +182,7 @@ impl Lock {
         let Ok(turn) = turn else { return Err(NotAcquired::HeldByOther { refusals: 0, longest: None }) };
         let guard = self.granted(begun, begun + self.wait).await?;
         // The next caller of a lock with slots need not wait for this holder.
-        if self.target.is_exclusive() {
+        if self.target.slots == 1 {
             guard.keep_turn(turn);
         }
         Ok(guard)

@@ -12,7 +12,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::admission::Admission;
 use super::counters::{ForgetfulProcesses, RestoredCounters};
 use super::error::{BuildError, NotAcquired};
 use super::event::Observer;
@@ -64,7 +63,8 @@ struct State {
 pub(super) struct MemberSet {
     members: Vec<Member>,
     clock: Arc<dyn Clock>,
-    admission: Admission,
+    /// How long a process that this client has not observed before cannot vote.
+    admission_delay: Duration,
     /// True if locks need tokens, and no operator restores counters.
     restores: bool,
     forgotten: Arc<ForgetfulProcesses>,
@@ -73,7 +73,14 @@ pub(super) struct MemberSet {
 }
 
 impl MemberSet {
-    pub(super) fn new(members: Vec<Member>, clock: Arc<dyn Clock>, admission: Admission, restores: bool) -> Self {
+    /// Members that are not connected yet. The observer receives their states.
+    pub(super) fn new(
+        members: Vec<Member>,
+        clock: Arc<dyn Clock>,
+        admission_delay: Duration,
+        restores: bool,
+        observer: Observer,
+    ) -> Self {
         let state = State {
             links: members.iter().map(|member| member.link.clone()).collect(),
             processes: vec![None; members.len()],
@@ -85,13 +92,8 @@ impl MemberSet {
             warned: BTreeSet::new(),
             notified: vec![None; members.len()],
         };
-        let (forgotten, observer) = (Arc::default(), Observer::default());
-        Self { members, clock, admission, restores, forgotten, observer, state: Mutex::new(state) }
-    }
-
-    /// Reports the states of members to the observer.
-    pub(super) fn with_observer(self, observer: Observer) -> Self {
-        Self { observer, ..self }
+        let (forgotten, state) = (Arc::default(), Mutex::new(state));
+        Self { members, clock, admission_delay, restores, forgotten, observer, state }
     }
 
     /// The number of members of a majority.
@@ -169,7 +171,7 @@ impl MemberSet {
 
     /// The time at which a process with its counter can vote.
     fn opens(&self, process: &Process) -> Monotonic {
-        process.first_observed + self.admission.delay()
+        process.first_observed + self.admission_delay
     }
 
     /// The wall clock in microseconds since 1970.

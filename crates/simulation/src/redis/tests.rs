@@ -33,6 +33,9 @@ fn a_key_ends_by_the_members_clock_despite_its_steps() {
     let mut server = open_server();
     let connection = server.connect(START);
     assert_eq!(ask(&mut server, connection, "SET k v NX PX 30000", START), "+OK");
+    assert_eq!(ask(&mut server, connection, "SET endless v", START), "+OK");
+    let keyspace = ask(&mut server, connection, "INFO keyspace", START);
+    assert!(keyspace.contains("db0:keys=2,expires=1,avg_ttl="), "{keyspace}");
     assert_eq!(ask(&mut server, connection, "PTTL k", START + SECOND), ":29000");
     assert_eq!(ask(&mut server, connection, "PTTL k", START - 3_600 * SECOND), ":3630000", "an hour back");
     assert_eq!(ask(&mut server, connection, "GET k", START + 30 * SECOND), "$1 v", "the last millisecond");

@@ -62,10 +62,10 @@ fn a_pod_that_does_not_run_is_named_with_its_cause() {
 fn several_containers_need_a_name_or_an_annotation() {
     let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app", "mesh"]);
     assert!(electable(&pod, None).unwrap_err().to_string().contains("spec.election.container"));
-    assert_eq!(electable(&pod, Some("app")).unwrap().container_id, "containerd://a-0-app");
+    assert_eq!(electable(&pod, Some("app")).unwrap().holder.container_id.unwrap(), "containerd://a-0-app");
     assert!(electable(&pod, Some("nope")).is_err());
     pod.annotations_mut().insert(DEFAULT_CONTAINER_ANNOTATION.into(), "mesh".into());
-    assert_eq!(electable(&pod, None).unwrap().container_id, "containerd://a-0-mesh");
+    assert_eq!(electable(&pod, None).unwrap().holder.container_id.unwrap(), "containerd://a-0-mesh");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn each_preference_breaks_ties_by_age_then_name() {
     let mut important = pod("c-5", "2026-01-03T00:00:00Z", "True", &["app"]);
     important.annotations_mut().insert(PRIORITY_ANNOTATION.into(), "7".into());
     let all: Vec<_> = [&young_low, &important, &old_high].map(|p| electable(p, None).unwrap()).into();
-    let picked = |preference| prefer(&all, preference, None).unwrap().pod_name.as_str();
+    let picked = |preference| prefer(&all, preference, None).unwrap().holder.identity.as_str();
     assert_eq!(picked(Preference::Oldest), "a-9");
     assert_eq!(picked(Preference::Newest), "c-5");
     assert_eq!(picked(Preference::LowestOrdinal), "b-1");
@@ -98,13 +98,14 @@ fn a_candidate_on_a_cordoned_node_comes_last_and_is_still_one() {
     let of = |pods: &[Arc<Pod>]| of_election(&election, pods, &nodes).unwrap().0;
     let both = of(&[on("a-0", "n0"), on("a-1", "n1")]);
     assert_eq!(both.iter().map(|one| one.on_cordoned_node).collect::<Vec<_>>(), [true, false]);
+    let picked = |all: &[Candidate], preference, ended| prefer(all, preference, ended).unwrap().holder.identity.clone();
     for preference in [Preference::Oldest, Preference::Newest, Preference::LowestOrdinal, Preference::Priority] {
-        assert_eq!(prefer(&both, preference, None).unwrap().pod_name, "a-1", "{preference:?}");
+        assert_eq!(picked(&both, preference, None), "a-1", "{preference:?}");
     }
-    assert_eq!(prefer(&of(&[on("a-0", "n0")]), Preference::Oldest, Some("a-0")).unwrap().pod_name, "a-0");
-    assert_eq!(prefer(&both, Preference::Oldest, Some("a-1")).unwrap().pod_name, "a-1", "a-0 is on a cordoned node");
+    assert_eq!(picked(&of(&[on("a-0", "n0")]), Preference::Oldest, Some("a-0")), "a-0");
+    assert_eq!(picked(&both, Preference::Oldest, Some("a-1")), "a-1", "a-0 is on a cordoned node");
     let free = of(&[on("a-0", "n1"), on("a-1", "n1")]);
-    assert_eq!(prefer(&free, Preference::Oldest, Some("a-0")).unwrap().pod_name, "a-1", "its hold has just ended");
+    assert_eq!(picked(&free, Preference::Oldest, Some("a-0")), "a-1", "its hold has just ended");
 }
 
 #[test]
@@ -113,8 +114,8 @@ fn an_init_container_holds_only_if_it_is_named() {
     let status = status("migrate", Some("init"), running());
     migrating.spec.as_mut().unwrap().init_containers = parsed(json!([{"name": "migrate"}]));
     migrating.status.as_mut().unwrap().init_container_statuses = parsed(json!([status]));
-    assert_eq!(bound(&migrating, Some("migrate")).unwrap().container_id, "containerd://init");
-    assert_eq!(bound(&migrating, None).unwrap().container_id, "containerd://a-0-app");
+    assert_eq!(bound(&migrating, Some("migrate")).unwrap().holder.container_id.unwrap(), "containerd://init");
+    assert_eq!(bound(&migrating, None).unwrap().holder.container_id.unwrap(), "containerd://a-0-app");
 }
 
 #[test]

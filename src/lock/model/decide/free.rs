@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Contender, LockInput, Step, WaitReason, accepted, has_finalizer, is_labelled, is_prepared, rest};
+use super::{LockInput, Step, WaitReason, accepted, has_finalizer, is_labelled, is_prepared, rest};
+use crate::api::LockHolder;
 use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, transition_time};
 use crate::lock::model::held_message::HeldMessage;
 use crate::lock::model::queue::Place;
@@ -61,7 +62,7 @@ fn unfinished(input: &LockInput<'_>, draft: Draft) -> Step {
 }
 
 /// The step for a lock with a candidate: wait for its turn or for a pause, or acquire.
-fn in_queue(input: &LockInput<'_>, draft: Draft, wait_left: Option<Duration>, contender: &Contender) -> Step {
+fn in_queue(input: &LockInput<'_>, draft: Draft, wait_left: Option<Duration>, contender: &LockHolder) -> Step {
     let is_prepared = is_prepared(input.lock);
     // The next lock in the queue is prepared before its turn, which saves a write at the hand-over.
     let is_next = matches!(input.place, Place::Queued { position: 1, .. });

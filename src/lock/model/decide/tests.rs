@@ -23,6 +23,10 @@ fn clock() -> ClockOffset {
     ClockOffset::of_reading(UnixMicros(WALL.0 * 1_000), Duration::ZERO, NOW, NOW)
 }
 
+fn contender() -> LockHolder {
+    LockHolder { identity: "a".into(), ..LockHolder::default() }
+}
+
 fn lock(extra: serde_json::Value) -> DistributedLock {
     let metadata = json!({"metadata": {"uid": "u", "generation": 2, "finalizers": [LOCK_FINALIZER]}});
     claim("a", 0, merged(metadata, extra))
@@ -73,7 +77,7 @@ fn input(lock: &DistributedLock) -> LockInput<'_> {
         lock,
         held: None,
         refusal: None,
-        contender: Ok(Contender::Identity("a".into())),
+        contender: Ok(contender()),
         trouble: None,
         place: Place::First,
         pause: None,

@@ -40,7 +40,7 @@ pub(in crate::client) enum Hint {
 
 pub(super) struct Waiters {
     /// True while a caller of this client has a subscription.
-    has_subscriber: bool,
+    pub(super) has_subscriber: bool,
     /// The ticket of the current or last caller.
     ticket: i64,
     announced_wait: Option<Instant>,
@@ -83,11 +83,6 @@ impl Waiters {
             is_ours: false,
             last_used: now,
         }
-    }
-
-    /// Returns true if the state must be kept.
-    pub(super) const fn is_needed(&self) -> bool {
-        self.has_subscriber
     }
 
     /// A caller subscribes, because another client has the key.

@@ -118,7 +118,7 @@ mod tests {
 
     use tokio::sync::watch;
 
-    use super::super::super::admission::Admission;
+    use super::super::super::event::Observer;
     use super::super::Member;
     use super::*;
     use crate::redlock::{Answers, BoxFuture, LockMember, MemberName};
@@ -143,7 +143,7 @@ mod tests {
         let (requests, run_id) = (Arc::new(AtomicUsize::new(0)), RunId::new("r"));
         let (sender, link) = watch::channel(Link::Open(run_id));
         let member = Member { member: Arc::new(Silent("m".into(), Arc::clone(&requests))), link };
-        let members = MemberSet::new(vec![member], Arc::new(SystemClock), Admission::AtOnce, true);
+        let members = MemberSet::new(vec![member], Arc::new(SystemClock), Duration::ZERO, true, Observer::default());
         members.electorate();
         assert_eq!(members.restore(SILENCE_TIMEOUT).await, Some(SILENCE_TIMEOUT));
         assert_eq!(requests.load(Ordering::SeqCst), 1);

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
     let lock = lock(json!({}));
-    assert_eq!(decide(&input(&lock)), Step::Acquire(Contender::Identity("a".into())));
+    assert_eq!(decide(&input(&lock)), Step::Acquire(contender()));
     let mut without_finalizer = lock.clone();
     without_finalizer.metadata.finalizers = None;
     assert_eq!(decide(&input(&without_finalizer)), Step::Prepare);
@@ -24,7 +24,7 @@ fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
     suspended.spec.suspend = true;
     assert_eq!(decide(&input(&suspended)), Step::Prepare);
     gated.metadata.labels = Some([(LEASE_LABEL.to_owned(), "true".to_owned())].into());
-    assert_eq!(decide(&input(&gated)), Step::Acquire(Contender::Identity("a".into())));
+    assert_eq!(decide(&input(&gated)), Step::Acquire(contender()));
 }
 
 #[test]

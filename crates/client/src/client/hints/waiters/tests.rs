@@ -150,5 +150,5 @@ fn a_queue_has_an_end() {
         waiters.on_message(Message::Waiting(2 * ticket), 1, now);
     }
     assert_eq!(waiters.queue.len(), MAX_QUEUE);
-    assert!(!waiters.is_used(now + LINGER) && !waiters.is_needed());
+    assert!(!waiters.is_used(now + LINGER) && !waiters.has_subscriber);
 }
