@@ -154,8 +154,10 @@ pub fn decide(input: &FenceInput<'_>) -> FenceStep {
         Reach::Lost { since } => decide_silent(input.record, *since, input.now),
         Reach::Answering(_) if !input.epoch_raised => FenceStep::RaiseEpoch,
         Reach::Answering(answering) if input.record.admits(&answering.run_id) => decide_admitted(input, answering),
-        Reach::Answering(answering) if answering.users == Users::Open => fence_open(input, answering),
-        Reach::Answering(answering) => decide_closed(input, answering),
+        Reach::Answering(answering) if answering.users == Users::Closed => decide_closed(input, answering),
+        // The process is open without an admission, so it votes unfenced.
+        Reach::Answering(answering) if input.clock_jumped || is_to_end(input.record, answering) => CLOCK_JUMPED,
+        Reach::Answering(_) => fenced(first_or_restarted(input.record), Some(input.now + input.rejoin_delay), true),
     }
 }
 
@@ -190,17 +192,16 @@ fn record_death(input: &FenceInput<'_>) -> Option<FenceStep> {
 fn end_busy_process(input: &FenceInput<'_>) -> Option<FenceStep> {
     let is_recorded = input.record.state == State::Fenced && input.record.reason == Some(Reason::Busy);
     let is_it = |answering: &ObservedProcess| input.record.run_id.as_ref() == Some(&answering.run_id);
-    let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
+    let write = input.must_restart.then_some(fenced(Reason::Busy, None, true));
     match input.reach {
         Reach::NotRunning => None,
         Reach::Answering(answering) if is_recorded && is_it(answering) => Some(FenceStep::RestartProcess),
-        Reach::Answering(answering) => (input.must_restart
-            && (input.record.admits(&answering.run_id) || answering.users == Users::Open))
-            .then_some(write),
+        Reach::Answering(answering) => {
+            write.filter(|_| input.record.admits(&answering.run_id) || answering.users == Users::Open)
+        }
         // A new replica has not received the `run_id` of the process yet.
-        Reach::Connecting { .. } | Reach::Lost { .. } if !input.must_restart => None,
-        Reach::Connecting { .. } | Reach::Lost { .. } if is_recorded => Some(FenceStep::RestartProcess),
-        Reach::Connecting { .. } | Reach::Lost { .. } => input.record.can_be_open().map(|_| write),
+        Reach::Connecting { .. } | Reach::Lost { .. } if is_recorded => write.map(|_| FenceStep::RestartProcess),
+        Reach::Connecting { .. } | Reach::Lost { .. } => write.filter(|_| input.record.can_be_open().is_some()),
     }
 }
 
@@ -240,14 +241,6 @@ fn decide_admitted(input: &FenceInput<'_>, answering: &ObservedProcess) -> Fence
     }
 }
 
-/// Closes an answering process that is open without an admission, because it votes unfenced.
-fn fence_open(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
-    if input.clock_jumped || is_to_end(input.record, answering) {
-        return CLOCK_JUMPED;
-    }
-    fenced(first_or_restarted(input.record), Some(input.now + input.rejoin_delay), true)
-}
-
 const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>, close: bool) -> FenceStep {
     FenceStep::WriteFenced { reason, rejoin_at, close }
 }
@@ -256,17 +249,11 @@ const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>, close: bool) -> Fe
 fn decide_closed(input: &FenceInput<'_>, answering: &ObservedProcess) -> FenceStep {
     let may_vote_at = count_from(answering, input.fenced_since) + input.rejoin_delay;
     let recorded = input.record.state == State::Fenced && input.record.run_id.as_ref() == Some(&answering.run_id);
-    if !recorded {
-        return fenced(first_or_restarted(input.record), Some(may_vote_at), false);
-    }
-    if is_to_end(input.record, answering) || input.unreported {
-        return FenceStep::RestartProcess;
-    }
-    if input.clock_jumped {
-        return FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: false };
-    }
     match input.predecessor {
-        Verdict::Unconfirmed { until, .. } => unconfirmed(input, answering, *until),
+        _ if !recorded => fenced(first_or_restarted(input.record), Some(may_vote_at), false),
+        _ if is_to_end(input.record, answering) || input.unreported => FenceStep::RestartProcess,
+        _ if input.clock_jumped => fenced(Reason::ClockJump, None, false),
+        Verdict::Unconfirmed { until } => unconfirmed(input, answering, *until),
         Verdict::Dead(_) if input.record.predecessor.is_some() => FenceStep::WritePredecessorDead,
         // The doubt about the predecessor ended, so the record has the ordinary reason again.
         _ if input.record.reason == Some(Reason::PredecessorUnconfirmed) => {

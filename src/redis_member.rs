@@ -11,7 +11,7 @@ mod outward;
 mod tls;
 mod wire;
 
-pub use admin::{ActError, AdminConnection, EPOCH_KEY, Keyspace, Load, Observation, Users};
+pub use admin::{ActError, AdminConnection, EPOCH_KEY, Keys, Observation, Users};
 pub use external::{Claim, OtherClaim, RecordState, missing_rights, raise_counter, read_record};
 pub use outward::{Outward, network};
 pub use redlock_engine::voting::{

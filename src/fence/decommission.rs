@@ -44,8 +44,6 @@ pub enum EndStep {
     },
     /// It is possibly open, and no operator can reach it to close it.
     Unconfirmed {
-        /// The last known node.
-        node: Option<String>,
         /// When evidence can be complete.
         until: Option<Monotonic>,
     },
@@ -68,9 +66,7 @@ pub fn decide_end(input: &EndInput<'_>) -> EndStep {
             None => return EndStep::Ended,
         },
         (Some(_), Verdict::Unconfirmed { .. }, Some(closed)) => closed,
-        (Some(_), Verdict::Unconfirmed { node, until }, None) => {
-            return EndStep::Unconfirmed { node: node.clone(), until: *until };
-        }
+        (Some(_), Verdict::Unconfirmed { until }, None) => return EndStep::Unconfirmed { until: *until },
     };
     let until = since + input.rejoin_delay;
     if input.now < until { EndStep::Wait { until } } else { EndStep::Ended }
@@ -105,7 +101,7 @@ mod tests {
         decide_end(&EndInput { closed_since, harmless_since, ..input(record, &Reach::NotRunning, verdict, now) })
     }
 
-    const DOUBT: Verdict = Verdict::Unconfirmed { node: None, until: None };
+    const DOUBT: Verdict = Verdict::Unconfirmed { until: None };
 
     #[test]
     fn a_closed_member_ends_when_its_promises_have_expired() {
@@ -125,7 +121,7 @@ mod tests {
     fn a_member_that_cannot_be_closed_ends_only_with_evidence() {
         let record = admitted("a");
         for reach in [Reach::Lost { since: at(2) }, Reach::NotRunning, answering("b", Users::Closed)] {
-            assert_eq!(end(&record, &reach, &DOUBT, None, 1_000_000), EndStep::Unconfirmed { node: None, until: None });
+            assert_eq!(end(&record, &reach, &DOUBT, None, 1_000_000), EndStep::Unconfirmed { until: None });
             assert_eq!(end(&record, &reach, &Verdict::Dead(Evidence::Declared), None, 3), EndStep::Ended);
         }
     }
@@ -143,7 +139,7 @@ mod tests {
         assert_eq!(end_for_good(&record, &dead, Some(90), 100, 119), EndStep::Wait { until: at(120) });
         assert_eq!(end_for_good(&record, &dead, Some(90), 100, 120), EndStep::Ended);
         // If its death is unknown, the leader waits for that first.
-        assert_eq!(end_for_good(&record, &DOUBT, None, 100, 1_000), EndStep::Unconfirmed { node: None, until: None });
+        assert_eq!(end_for_good(&record, &DOUBT, None, 100, 1_000), EndStep::Unconfirmed { until: None });
     }
 
     #[test]

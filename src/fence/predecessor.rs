@@ -146,16 +146,13 @@ pub enum Verdict {
     Dead(Evidence),
     /// It can run and be open.
     Unconfirmed {
-        /// The last known node.
-        node: Option<String>,
         /// When its node will have been Ready for the required time, if it stays Ready.
         until: Option<Monotonic>,
     },
 }
 
 /// Judges the process that was able to vote before.
-pub fn judge(process: Option<&Process>, facts: &Facts<'_>) -> Verdict {
-    let Some(process) = process else { return Verdict::None };
+pub fn judge(process: &Process, facts: &Facts<'_>) -> Verdict {
     if facts.terminated {
         return Verdict::Dead(Evidence::Terminated);
     }
@@ -167,7 +164,7 @@ pub fn judge(process: Option<&Process>, facts: &Facts<'_>) -> Verdict {
     }
     match process.node.as_ref().and_then(|node| node_ready_at(node, facts)) {
         Some(at) if at <= facts.now => Verdict::Dead(Evidence::NodeReady),
-        until => Verdict::Unconfirmed { node: process.node_name.clone(), until },
+        until => Verdict::Unconfirmed { until },
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn record(state: State, name: &str) -> Record {
 }
 
 fn unconfirmed_until(until: Option<u64>) -> Verdict {
-    Verdict::Unconfirmed { node: Some("node-c".into()), until: until.map(at) }
+    Verdict::Unconfirmed { until: until.map(at) }
 }
 
 /// A decision in which all other inputs are normal.

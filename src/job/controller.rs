@@ -79,19 +79,16 @@ async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action,
     let namespace = job.namespace().unwrap_or_default();
     let claim = controller.context.locks.named(&namespace, &claim_name(job));
     match decide(job, claim.as_deref()) {
-        Step::Nothing => Ok(Action::await_change()),
         Step::Create(claim) => create(controller, job, &claim).await,
         Step::Publish(event) => Ok(controller.publish(job, event).await),
         // If a user just started the Job manually, its version differs and it stays. The watch then triggers a new decision.
-        Step::Delete => match requests::delete_version(&controller.context.client, &**job).await? {
-            true => {
-                let action = controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await;
-                // The watch can deliver the deletion before this Event is recorded.
-                controller.last_events.lock().remove(&job.uid().unwrap_or_default());
-                Ok(action)
-            }
-            false => Ok(Action::await_change()),
-        },
+        Step::Delete if requests::delete_version(&controller.context.client, &**job).await? => {
+            let action = controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await;
+            // The watch can deliver the deletion before this Event is recorded.
+            controller.last_events.lock().remove(&job.uid().unwrap_or_default());
+            Ok(action)
+        }
+        Step::Nothing | Step::Delete => Ok(Action::await_change()),
     }
 }
 
@@ -112,14 +109,10 @@ async fn create(controller: &JobController, job: &Arc<Job>, claim: &DistributedL
         Ok(_) => Ok(Action::await_change()),
         // An earlier leader created the claim, and the watch delivers it. Or a ResourceQuota changed at the same moment, and there is no claim.
         Err(RequestError::Conflict) => Ok(Action::requeue(RETRY)),
-        Err(RequestError::Refused(error)) => {
-            let why = match *error {
-                kube::Error::Api(status) => status.message,
-                error => error.to_string(),
-            };
-            Ok(controller.publish(job, JobEvent::ClaimRefused { claim: claim.name_any(), why }).await)
-        }
-        Err(error) => Err(error),
+        Err(error) => match error.refused().map(str::to_owned) {
+            Some(why) => Ok(controller.publish(job, JobEvent::ClaimRefused { claim: claim.name_any(), why }).await),
+            None => Err(error),
+        },
     }
 }
 

@@ -188,7 +188,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action>
 
 /// Executes the spec of a remaining quorum, and returns the pause until the next reconciliation.
 async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: Plan) -> Result<Duration> {
-    let Sources { context, session, cluster, memory, .. } = sources;
+    let Sources { context, session, cluster, .. } = sources;
     let namespace = context.namespaces.cluster_named(&plan.namespace);
     if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
         // The namespace is being deleted, so new objects would be refused or deleted. The deletion of this quorum follows.
@@ -196,9 +196,9 @@ async fn carry_out(owned: &Owned, sources: Sources<'_>, plan: Plan) -> Result<Du
     }
     unless_refused(&sources, ("RedisQuorum", &plan.name), cluster.set_finalizer(true).await).await?;
     let auth = auth::ensure(&sources, &plan).await;
-    let auth = unless_refused(&sources, ("Secret", &plan.auth_name()), auth).await?;
+    let auth = unless_refused(&sources, ("Secret", &plan::auth_name(&plan.name)), auth).await?;
     let (auth, plan) = clients::grant(&sources, plan, auth).await?;
-    let observer = Observer { sources, cluster, owned, memory, plan: &plan, auth: &auth };
+    let observer = Observer { sources, owned, plan: &plan, auth: &auth };
     let due = steps(&observer).await;
     if !matches!(due, Err(Error::Request(RequestError::Conflict) | Error::Later(_))) {
         // The written records get their conditions even if a later step failed.
@@ -232,7 +232,7 @@ async fn steps(observer: &Observer<'_>) -> Result<Monotonic> {
     let members = member_steps::take_all(observer).await?;
     let applied = apply::apply(observer, &tls).await?;
     let updates = rollout::update(observer, &tls, &applied).await?;
-    let passwords = observer.cluster.after(rotation::rotate(observer, applied.config_kept).await?);
+    let passwords = observer.sources.cluster.after(rotation::rotate(observer, applied.config_kept).await?);
     clients::correct_users(observer).await;
     let lists = change::carry_out(observer).await?;
     let leavers = decommission::remove_members(observer).await?;

@@ -1,6 +1,5 @@
 //! One quorum at every replica: connections to its members, their processes, and the highest token.
 
-mod agreement;
 mod auth_reader;
 mod clock;
 mod credentials;

@@ -1,7 +1,6 @@
 //! The operator's admin connection to a member.
 
 mod exchange;
-mod load;
 mod observation;
 mod users;
 
@@ -20,8 +19,7 @@ use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY, U
 use crate::time::Clock;
 use exchange::exchange;
 
-pub use load::{Keyspace, Load};
-pub use observation::Observation;
+pub use observation::{Keys, Observation};
 pub use users::Users;
 
 /// The key of the operator's epoch on a member.
@@ -150,6 +148,8 @@ impl AdminConnection {
         let info = wire::text(info).ok_or_else(wire::unexpected)?;
         let field = |name| wire::info_field(&info, name).unwrap_or_default();
         let open = users.iter().zip(acls).filter(|(_, acl)| is_open(acl)).map(|(user, _)| (*user).to_owned());
+        let (epoch, counter): (Option<i64>, Option<i64>) = (wire::read(epoch)?, wire::read(counter)?);
+        let counter = counter.and_then(FencingToken::new);
         Ok(Observation {
             run_id: self.run_id.clone(),
             version: field("redis_version").to_owned(),
@@ -157,11 +157,11 @@ impl AdminConnection {
             unfit: unfit_reason(info.as_bytes()),
             replication_id: wire::identity(&info, "master_replid").unwrap_or_default().to_owned(),
             open_users: open.collect(),
-            epoch: wire::read(epoch)?,
-            counter: wire::read::<Option<i64>>(counter)?.and_then(FencingToken::new),
+            epoch,
+            counter,
             clock: ClockSample { time, sent, received },
-            load: Load::read(&info),
-            keyspace: Keyspace::read(&info),
+            is_full: observation::is_full(&info),
+            keys: Keys::read(&info, u64::from(epoch.is_some()) + u64::from(counter.is_some())),
         })
     }
 
@@ -222,6 +222,28 @@ impl AdminConnection {
     /// If there is no answer in time. Then it is unknown whether the users are closed.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         self.close_all(epoch, users, &[]).await
+    }
+
+    /// Ends a script that has made a member BUSY.
+    ///
+    /// It opens a separate connection, because a busy process does not return its identity.
+    ///
+    /// # Errors
+    /// As [`AdminConnection::script_kill`], and if there is no connection.
+    pub async fn kill_busy_script(
+        endpoint: &Endpoint,
+        machine: impl Into<Machine>,
+        deadline: Duration,
+    ) -> Result<(), MemberError> {
+        Self::open_connection(endpoint, machine.into(), deadline).await?.script_kill().await
+    }
+
+    /// Ends a running script.
+    ///
+    /// # Errors
+    /// If there is no answer in time, if no script runs (`NOTBUSY`), or if the script wrote data and cannot be ended (`UNKILLABLE`).
+    pub async fn script_kill(&mut self) -> Result<(), MemberError> {
+        self.ask(cmd("SCRIPT").arg("KILL")).await.map(drop)
     }
 
     /// Executes the commands only if the member has this epoch.

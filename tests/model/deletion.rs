@@ -104,7 +104,7 @@ impl Deletion {
         let verdict = match world.life {
             _ if world.buried => Verdict::None,
             Life::Dead => dead,
-            Life::Voting | Life::Closed => Verdict::Unconfirmed { node: None, until: None },
+            Life::Voting | Life::Closed => Verdict::Unconfirmed { until: None },
         };
         let waits = if world.buried { self.outlasts_the_restarted } else { self.outlasts_the_dead };
         if waits && (world.buried || world.life == Life::Dead) {

@@ -31,7 +31,7 @@ const NOBODY: Facts<'static> = Facts {
 };
 
 fn doubt(until: Option<u64>) -> Verdict {
-    Verdict::Unconfirmed { node: Some("node-c".into()), until: until.map(at) }
+    Verdict::Unconfirmed { until: until.map(at) }
 }
 
 fn present(identity: NodeIdentity, ready_since: Option<u64>, out_of_service: bool) -> NodeFacts {
@@ -44,11 +44,10 @@ fn deleted(identity: NodeIdentity, had_provider_id: bool, was_ready: bool) -> No
 }
 
 #[test]
-fn without_a_process_there_is_nothing_to_confirm() {
-    assert_eq!(judge(None, &NOBODY), Verdict::None);
-    assert_eq!(judge(Some(&former()), &NOBODY), doubt(None));
+fn a_process_can_run_until_its_container_terminates() {
+    assert_eq!(judge(&former(), &NOBODY), doubt(None));
     let ended = Facts { terminated: true, ..NOBODY };
-    assert_eq!(judge(Some(&former()), &ended), Verdict::Dead(Evidence::Terminated));
+    assert_eq!(judge(&former(), &ended), Verdict::Dead(Evidence::Terminated));
 }
 
 #[test]
@@ -72,7 +71,7 @@ fn a_node_proves_an_end_by_its_state_and_its_time() {
         (renamed, None, Verdict::Dead(Evidence::NodeDeleted)),
     ] {
         let facts = Facts { node: &node, gone_since: gone.map(at), ..NOBODY };
-        assert_eq!(judge(Some(&former()), &facts), verdict, "{node:?}");
+        assert_eq!(judge(&former(), &facts), verdict, "{node:?}");
     }
 }
 
@@ -104,7 +103,7 @@ fn a_node_is_evidence_for_its_own_machine_only() {
             (deleted(shown.clone(), true, false), NodeDeleted),
         ] {
             let facts = Facts { node: &node, gone_since: Some(at(10)), ..NOBODY };
-            let verdict = judge(Some(&process), &facts);
+            let verdict = judge(&process, &facts);
             let expected = if same { Verdict::Dead(evidence) } else { doubt(None) };
             assert_eq!(verdict, expected, "{process:?} {node:?}");
         }
@@ -113,7 +112,7 @@ fn a_node_is_evidence_for_its_own_machine_only() {
 
 #[test]
 fn an_annotation_declares_pods_dead_by_their_uids() {
-    let declared = |uid| judge(Some(&former()), &Facts { declared_dead: Some(uid), ..NOBODY });
+    let declared = |uid| judge(&former(), &Facts { declared_dead: Some(uid), ..NOBODY });
     assert_eq!(declared("pod-1"), Verdict::Dead(Evidence::Declared));
     assert_eq!(declared("pod-0, pod-1"), Verdict::Dead(Evidence::Declared), "next to another UID");
     assert_eq!(declared("pod-2"), doubt(None));

@@ -23,7 +23,7 @@ use crate::quorum::session::{ActError, AdminSession, FLOOR_STEP, QuorumSession, 
 use crate::redlock::{FencingToken, MemberError, restored};
 
 pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> Result<()> {
-    let cluster = observer.cluster;
+    let cluster = observer.sources.cluster;
     let Some(process) = &snapshot.process else { return Ok(()) };
     let (session, name, external) = (observer.sources.session, snapshot.name(), snapshot.link.plan.is_external());
     let mut admin = snapshot.link.admin_session(&process.run_id).await?;
@@ -47,9 +47,8 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
         return Err(Error::CONFLICT);
     }
     let again = observer.sources.observe(&snapshot.link, quorum.clone()).await?;
-    let Some(process) = again.process.as_ref().filter(|found| found.run_id == process.run_id) else {
-        return Err(ActError::OtherProcess.into());
-    };
+    let process = again.process.as_ref().filter(|found| found.run_id == process.run_id);
+    let process = process.ok_or(ActError::OtherProcess)?;
     if again.step() != FenceStep::Admit {
         return Ok(());
     }
@@ -82,17 +81,17 @@ pub(super) async fn admit(observer: &Observer<'_>, snapshot: &MemberSnapshot) ->
 async fn record_admission(observer: &Observer<'_>, snapshot: &MemberSnapshot, counter: FencingToken) -> Result<()> {
     let record = snapshot.record.after(FenceStep::Admit, snapshot.process.as_ref(), &snapshot.verdict);
     let external = snapshot.link.plan.is_external();
-    let now = observer.cluster.now();
+    let now = observer.sources.cluster.now();
     // The announced time has passed, but later replies of the API server can move the estimate of its clock back.
-    let admitted_at = now + publish::until_announced(observer.cluster, snapshot);
+    let admitted_at = now + publish::until_announced(observer.sources.cluster, snapshot);
     let stamps = Stamps {
-        admitted_at: observer.cluster.wall_time(admitted_at, now),
+        admitted_at: observer.sources.cluster.wall_time(admitted_at, now),
         // For an external master its own record decides which epochs ended there, and the admission does not.
         epoch: (!external).then_some(observer.plan.lists.epoch),
         ..Stamps::default()
     };
     let floor = floor_of(&snapshot.quorum).max(counter.saturating_add(FLOOR_STEP));
-    let written = observer.cluster.replace(&snapshot.quorum, |status| {
+    let written = observer.sources.cluster.replace(&snapshot.quorum, |status| {
         status.token_floor = Some(floor.get());
         publish_named(status, snapshot.name(), &record, stamps);
         if let Some(member) = status.member_mut(snapshot.name()).filter(|_| external) {
@@ -116,7 +115,7 @@ async fn open(
     drop(admin);
     tracing::warn!(member = snapshot.name(), %error, "the users were not opened, so the member is fenced again");
     let snapshot = snapshot.by(observer.sources.session.quorum());
-    let rejoin_at = Some(observer.cluster.now() + effective::current_rejoin_delay(&snapshot.quorum));
+    let rejoin_at = Some(observer.sources.cluster.now() + effective::current_rejoin_delay(&snapshot.quorum));
     let step = FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at, close: true };
     fencing::write(observer, &snapshot, step).await?;
     fencing::close_users(observer, &snapshot).await?;
@@ -133,7 +132,7 @@ async fn open(
 /// this admission has the member's admin session.
 async fn restored_counter(observer: &Observer<'_>, quorum: &RedisQuorum) -> FencingToken {
     // The clock is in microseconds, so it stays ahead of a million tokens per second.
-    let clock = FencingToken::new(observer.cluster.api_now().0.saturating_mul(1_000)).unwrap_or_default();
+    let clock = FencingToken::new(observer.sources.cluster.api_now().0.saturating_mul(1_000)).unwrap_or_default();
     let counters = admitted_counters(observer.sources.session, quorum).await;
     let list = observer.plan.lists.token_list();
     let counters = counters.into_iter().filter(|(name, _)| list.contains(name));

@@ -17,8 +17,9 @@ use crate::time::Monotonic;
 
 /// Writes every object that the quorum consists of.
 pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied> {
-    let (replica, pods, memory) = (&observer.sources.context.replica, &observer.sources.context.pods, observer.memory);
-    let labels = pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
+    let (context, memory) = (observer.sources.context, observer.sources.memory);
+    let replica = &context.replica;
+    let labels = context.pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
     let operators = operator_pods(&replica.namespace, &labels.unwrap_or_default());
     let mut objects = build(observer.plan, observer.auth, operators, &tls.transport);
     let without_certificate = tls.obstacle();
@@ -34,9 +35,9 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied>
         (!in_the_way.is_empty()).then(|| Problem::InTheWay { objects: in_the_way.join("; ") }).or(without_certificate);
     if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
         // The operator does not watch such an object, so it checks again after a while.
-        applied.due = applied.due.min(observer.cluster.after(SECRETS_PERIOD));
+        applied.due = applied.due.min(observer.sources.cluster.after(SECRETS_PERIOD));
     }
-    let now = observer.cluster.now();
+    let now = observer.sources.cluster.now();
     applied.due =
         memory.kept.lock().values().filter_map(|kept| kept.paused_until(now)).fold(applied.due, Monotonic::min);
     *memory.applied.lock() = Some(applied.clone());
@@ -47,7 +48,7 @@ pub(super) async fn apply(observer: &Observer<'_>, tls: &Tls) -> Result<Applied>
 ///
 /// The operator reads Secrets one by one, so it does not read them in every reconciliation.
 async fn keep_secrets(observer: &Observer<'_>, objects: &Objects, transport: &Transport) -> Result<Applied> {
-    let (cluster, memory) = (observer.cluster, &observer.memory.applied);
+    let (cluster, memory) = (observer.sources.cluster, &observer.sources.memory.applied);
     let secrets = (objects.config.clone(), objects.clients.clone());
     let remembered = memory.lock().clone().filter(|applied| applied.secrets == secrets);
     let fresh = remembered.and_then(|applied| Some(Applied { due: applied.fresh_until(cluster.now())?, ..applied }));
@@ -103,12 +104,12 @@ async fn hide(observer: &Observer<'_>) -> Result<()> {
     let wanted = |name: &str| plan.expose.is_some() && plan.members.iter().any(|m| m.external_name() == name);
     for service in observer.owned.services.all() {
         let name = service.name_any();
-        let ours = service.namespace().as_ref() == Some(&plan.namespace) && is_ours(service.as_ref(), &plan.uid);
+        let ours = service.namespace().as_ref() == Some(&plan.namespace) && is_ours(service.as_ref(), &plan.owner.uid);
         let ends = service.metadata.deletion_timestamp.is_some();
         if !ours || ends || !name.ends_with(SUFFIX) || wanted(&name) {
             continue;
         }
-        if observer.cluster.delete(service.as_ref()).await? {
+        if observer.sources.cluster.delete(service.as_ref()).await? {
             tracing::info!(quorum = %plan.name, service = %name, "deleted a Service, because the member is no longer exposed");
         }
     }

@@ -15,7 +15,7 @@ use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lost_secrets::{Found, Input, SecretsStep, decide};
-use crate::quorum::model::plan::Plan;
+use crate::quorum::model::plan::{Plan, auth_name};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::session::{auth_of, records_loss};
 
@@ -30,10 +30,10 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth> {
     if let Some(in_use) = in_use.clone().filter(|_| fresh) {
         return Ok(in_use);
     }
-    let stored: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
+    let stored: Option<Secret> = cluster.get(&plan.namespace, &auth_name(&plan.name)).await?;
     let found = match &stored {
         None => Found::Nothing,
-        Some(secret) => auth_of(secret, &plan.uid).map_or(Found::Useless, Found::Secrets),
+        Some(secret) => auth_of(secret, &plan.owner.uid).map_or(Found::Useless, Found::Secrets),
     };
     let has_members = in_use.is_none() && stored.is_none() && has_members(sources, plan).await?;
     let is_missing = stored.is_none() && in_use.is_none() && records_loss(&session.quorum());
@@ -41,11 +41,11 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth> {
     let since = *memory.auth_missing_since.lock();
     let missing_since = is_missing.then(|| since.unwrap_or(now));
     *memory.auth_missing_since.lock() = missing_since;
-    let (mut refused, secret) = (None, plan.auth_name());
+    let (mut refused, secret) = (None, auth_name(&plan.name));
     let auth = match decide(&Input { found: &found, in_use: in_use.as_ref(), has_members, missing_since, now }) {
-        SecretsStep::Keep(auth) | SecretsStep::Adopt(auth) => auth,
+        SecretsStep::Use(auth) => auth,
         // The passwords in memory suffice until the owner of a foreign Secret deletes it.
-        SecretsStep::WriteBack(auth) if stored.as_ref().is_some_and(|found| !is_ours(found, &plan.uid)) => {
+        SecretsStep::WriteBack(auth) if stored.as_ref().is_some_and(|found| !is_ours(found, &plan.owner.uid)) => {
             tracing::warn!(quorum = %plan.name, "the auth Secret does not belong to this RedisQuorum");
             auth
         }
@@ -56,12 +56,8 @@ pub(super) async fn ensure(sources: &Sources<'_>, plan: &Plan) -> Result<Auth> {
             }
             auth
         }
-        SecretsStep::AwaitCopy(until) => {
-            return refuse(sources, &Problem::PasswordsGone { secret }, until.since(now)).await;
-        }
-        SecretsStep::AwaitPerson => {
-            return refuse(sources, &Problem::PasswordsUnusable { secret }, LONGEST_BACKOFF).await;
-        }
+        SecretsStep::AwaitCopy(until) => refuse(sources, &Problem::PasswordsGone { secret }, until.since(now)).await?,
+        SecretsStep::AwaitPerson => refuse(sources, &Problem::PasswordsUnusable { secret }, LONGEST_BACKOFF).await?,
         SecretsStep::MakeFirst => make(sources, plan, Auth::random()).await?,
         SecretsStep::Recreate => {
             let made = make(sources, plan, Auth::replacement(cluster.api_now())).await?;
@@ -95,8 +91,8 @@ async fn make(sources: &Sources<'_>, plan: &Plan, auth: Auth) -> Result<Auth> {
 /// After a conflict the next reconciliation begins with the new state.
 pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, next: Auth) -> Result<Option<String>> {
     let Sources { session, cluster, memory, .. } = sources;
-    let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
-    let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
+    let found: Option<Secret> = cluster.get(&plan.namespace, &auth_name(&plan.name)).await?;
+    let stored = found.as_ref().and_then(|found| auth_of(found, &plan.owner.uid));
     // A Secret that is gone is written back with the change.
     if found.is_none() || stored.as_ref() == Some(in_use) {
         let obstacle = owned::write_secret(cluster, plan, auth_secret(plan, &next), found.as_ref()).await?;
@@ -105,7 +101,7 @@ pub(super) async fn store(sources: &Sources<'_>, plan: &Plan, in_use: &Auth, nex
         }
         return Ok(obstacle);
     }
-    if let Some(foreign) = found.filter(|found| !is_ours(found, &plan.uid)) {
+    if let Some(foreign) = found.filter(|found| !is_ours(found, &plan.owner.uid)) {
         return Ok(owned::refusal(&foreign, plan, false));
     }
     // This is an earlier write of ours with an unknown outcome, or a write of another leader.
@@ -125,5 +121,5 @@ async fn has_members(sources: &Sources<'_>, plan: &Plan) -> Result<bool> {
     }
     let Some(first) = plan.members.first() else { return Ok(false) };
     let found = sources.cluster.get::<StatefulSet>(&plan.namespace, &first.name).await?;
-    Ok(found.is_some_and(|set| is_ours(&set, &plan.uid)))
+    Ok(found.is_some_and(|set| is_ours(&set, &plan.owner.uid)))
 }

@@ -3,7 +3,6 @@
 //! The config Secret names the trusted authorities before any member serves a certificate of theirs. It keeps the
 //! earlier authorities until no member serves a certificate of one of them. Every replica can therefore always connect to every member.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -18,13 +17,13 @@ use super::owned::{refusal, write_secret};
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{TLS_DIRECTORY, Transport, certificate_data, own_secret};
 use crate::quorum::model::events::QuorumEvent;
-use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::plan::{MemberPlan, Plan, config_name};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::tls::authority::{Authority, Pair, advance};
 use crate::quorum::model::tls::{
     AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Span, Unfit, is_lent, issue, read, union,
 };
-use crate::quorum::session::{ActError, MemberLink, authorities_of};
+use crate::quorum::session::authorities_of;
 use crate::time::Monotonic;
 
 /// The pause between two checks of a member that serves an older certificate.
@@ -57,8 +56,8 @@ pub(super) async fn ensure(observer: &Observer<'_>) -> Result<Tls> {
     let speaks = |member: &MemberPlan| observed.uses_tls(&member.name).unwrap_or(plan.tls.is_some());
     let tls: Vec<bool> = plan.members.iter().map(speaks).collect();
     let is_used = plan.tls.is_some() || tls.contains(&true);
-    let read = if is_used { Some(read_again(observer.cluster, observed).await?) } else { None };
-    observer.memory.tls.lock().clone_from(&read);
+    let read = if is_used { Some(read_again(observer.sources.cluster, observed).await?) } else { None };
+    observer.sources.memory.tls.lock().clone_from(&read);
     let expires = read.as_ref().and_then(|read| read.expires);
     observer.sources.context.metrics.certificate_expires(session.reference(), expires);
     let Some(ReadTls { certificate, published, .. }) = read else {
@@ -87,15 +86,15 @@ fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -
 
 /// Returns the last reading if it is fresh, and reads again otherwise.
 async fn read_again(cluster: &Cluster<'_>, observed: &Observed<'_>) -> Result<ReadTls> {
-    let (plan, memory, at) = (observed.plan, observed.memory, cluster.now());
+    let (plan, memory, at) = (observed.plan, observed.sources.memory, cluster.now());
     let last = memory.tls.lock().clone();
     let names = plan.issued_names(&observed.balancer_hosts());
     let of_plan = (plan.tls.clone(), names.clone());
     if let Some(read) = last.clone().filter(|read| read.plan == of_plan && at < read.at + SECRETS_PERIOD) {
         return Ok(read);
     }
-    let config: Option<Secret> = cluster.get(&plan.namespace, &plan.config_name()).await?;
-    let published = config.and_then(|config| authorities_of(&config, &plan.uid));
+    let config: Option<Secret> = cluster.get(&plan.namespace, &config_name(&plan.name)).await?;
+    let published = config.and_then(|config| authorities_of(&config, &plan.owner.uid));
     let Some(tls) = &plan.tls else {
         return Ok(ReadTls { plan: of_plan, certificate: None, published, expires: None, at });
     };
@@ -141,7 +140,7 @@ fn given(plan: &Plan, name: &str, secret: Option<Secret>, now: i64) -> Found {
 ///
 /// `memory` has the last one, which is written back if its Secret was deleted.
 async fn authority(cluster: &Cluster<'_>, plan: &Plan, memory: &Mutex<Authority>) -> Result<Result<Authority, String>> {
-    let (now, name) = (cluster.api_now().0 / 1000, plan.authority_name());
+    let (now, name) = (cluster.api_now().0 / 1000, format!("{}-ca", plan.name));
     let found: Option<Secret> = cluster.get(&plan.namespace, &name).await?;
     if let Some(refusal) = found.as_ref().and_then(|found| refusal(found, plan, false)) {
         return Ok(Err(refusal));
@@ -221,14 +220,15 @@ async fn issued(
 
 /// Makes members with an older certificate load the new one, and returns when to check again.
 pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
-    let (cluster, observed) = (observer.cluster, observer.observe());
+    let (cluster, observed) = (observer.sources.cluster, observer.observe());
     let mut due = cluster.after(RESYNC);
     let Some(Ok(certificate)) = &tls.certificate else { return due };
-    let newest = Some(certificate.fingerprint);
+    let newest = certificate.fingerprint;
+    let [certificate, key] = [CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|file| format!("{TLS_DIRECTORY}/{file}"));
     for (member, _) in observed.own().iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
-        let older = observed.answering(&member.name).filter(|(_, state)| state.certificate() != newest);
+        let older = observed.answering(&member.name).filter(|(_, state)| state.certificate() != Some(newest));
         let Some((link, _)) = older else { continue };
-        let reloaded = reload_at(link, certificate).await;
+        let reloaded = link.reload_certificate(newest, &certificate, &key).await;
         if reloaded == Ok(true) {
             cluster.publish_event(QuorumEvent::CertificateReloaded { member: link.name.to_string() }).await;
         } else {
@@ -237,22 +237,6 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
         }
     }
     due
-}
-
-/// Whether the member serves the new certificate now.
-///
-/// For about a minute the file in its pod can be old, or only one file of the pair can be new.
-async fn reload_at(link: &Arc<MemberLink>, certificate: &Certificate) -> Result<bool, ActError> {
-    let Some(run_id) = link.state().processes.last().map(|last| last.run_id.clone()) else { return Ok(false) };
-    let path = |file: &str| format!("{TLS_DIRECTORY}/{file}");
-    let mut admin = link.admin_session(&run_id).await?;
-    if admin.certificate() == Some(certificate.fingerprint) {
-        return Ok(true);
-    }
-    admin.reload_certificate(&path(CERTIFICATE_KEY), &path(PRIVATE_KEY_KEY)).await?;
-    drop(admin);
-    let admin = link.admin_session(&run_id).await?;
-    Ok(admin.certificate() == Some(certificate.fingerprint))
 }
 
 /// Whether the operator must make a certificate.

@@ -24,7 +24,7 @@ const RECHECK_AFTER: Duration = Duration::from_secs(1);
 ///
 /// The memory keeps the failures at members, which explain the wait.
 pub(super) async fn carry_out(observer: &Observer<'_>) -> Result<Monotonic> {
-    let (cluster, failures) = (observer.cluster, &observer.memory.change_failures);
+    let (cluster, failures) = (observer.sources.cluster, &observer.sources.memory.change_failures);
     for _ in 0..STEPS {
         let observed = observer.observe();
         let failed = match decide::change(&observed) {
@@ -68,7 +68,7 @@ pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<()> {
     }
     tracing::warn!(quorum = %observed.plan.name, epoch, "the membership epoch in the status is not that of the members");
     let lists = &observed.plan.lists;
-    observer.cluster.replace(&observed.quorum, |status| lists.continue_with(epoch, status)).await?;
+    observer.sources.cluster.replace(&observed.quorum, |status| lists.continue_with(epoch, status)).await?;
     Err(Error::Later(Duration::ZERO))
 }
 
@@ -78,8 +78,8 @@ pub(super) async fn keep_epoch(observer: &Observer<'_>) -> Result<()> {
 async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
     let mut failures = Vec::new();
     for name in names {
-        let rule = observed.plan.next_locker(observed.auth, name);
-        let opened = async { observed.admin_session(name).await?.open_more(observed.epoch, &[rule]).await };
+        let (rule, epoch) = (observed.plan.next_locker(observed.auth, name), observed.sources.term.epoch);
+        let opened = async { observed.admin_session(name).await?.open_more(epoch, &[rule]).await };
         note(name, opened.await, &mut failures);
     }
     failures
@@ -90,7 +90,7 @@ async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
 /// Success ends the reconciliation with [`Error::Later`], because its plan belongs to the earlier lists. The step is decided again on the object
 /// of the API server. If that decision differs, nothing changes and the result is `Ok`.
 async fn switch(observer: &Observer<'_>) -> Result<()> {
-    let cluster = observer.cluster;
+    let cluster = observer.sources.cluster;
     let observed = observer.observe_at(cluster.read().await?);
     if decide::change(&observed) != ChangeStep::Switch {
         return Ok(());
@@ -106,7 +106,7 @@ async fn switch(observer: &Observer<'_>) -> Result<()> {
 ///
 /// Each member is closed, confirmed and recorded separately.
 async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result<Vec<String>> {
-    let on_file = clients::former_users_on_file(observer.cluster, observer.plan).await?;
+    let on_file = clients::former_users_on_file(observer.sources.cluster, observer.plan).await?;
     let mut failures = Vec::new();
     for name in names {
         let observed = observer.observe();
@@ -118,13 +118,13 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
         rules.extend(on_file.get(name).into_iter().flatten().cloned());
         let closed = async {
             let mut admin = observed.admin_session(name).await?;
-            admin.end_epochs_before(lists.record_epoch(), observed.epoch, &rules).await
+            admin.end_epochs_before(lists.record_epoch(), observed.sources.term.epoch, &rules).await
         };
         if !note(name, closed.await, &mut failures) {
             continue;
         }
         // The write uses the state that names this process. Another process would be opened under the new epoch.
-        let written = observer.cluster.replace(&observed.quorum, |status| {
+        let written = observer.sources.cluster.replace(&observed.quorum, |status| {
             if let Some(member) = status.member_mut(name) {
                 member.epoch = Some(lists.epoch);
             }
@@ -139,7 +139,7 @@ async fn close_former_users(observer: &Observer<'_>, names: &[String]) -> Result
 ///
 /// The tokens of the new list begin above every token of the old list. `Ok` has the failures because of which the joint part continues.
 async fn finish(observer: &Observer<'_>) -> Result<Vec<String>> {
-    let cluster = observer.cluster;
+    let cluster = observer.sources.cluster;
     let observed = observer.observe_at(cluster.read().await?);
     let lists = &observed.plan.lists;
     let is_still = decide::change(&observed) == ChangeStep::Finish;

@@ -14,7 +14,7 @@ use crate::api::requests::is_ours;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::member::{MemberSummary, StartedWith};
-use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::plan::{MemberPlan, Plan, config_name};
 use crate::quorum::model::{build, membership, record};
 use crate::quorum::session::ActError;
 use crate::redis_member::acl::UserRule;
@@ -47,11 +47,6 @@ pub(super) async fn grant(sources: &Sources<'_>, mut plan: Plan, auth: Auth) -> 
     Ok((auth, plan))
 }
 
-/// The config Secret, which has the ACL files.
-async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>> {
-    cluster.get(&plan.namespace, &plan.config_name()).await
-}
-
 /// The names of clients in the specification that the plan had to leave out.
 pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
     let plan = observed.plan;
@@ -59,7 +54,7 @@ pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
     let left_out = left_out.filter(|client| plan.clients.iter().all(|planned| planned.name != client.name));
     let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
     (!names.is_empty()).then(|| {
-        let refusal = observed.memory.auth_obstacles.lock().get(&AuthWrite::Grant).cloned().unwrap_or_default();
+        let refusal = observed.sources.memory.auth_obstacles.lock().get(&AuthWrite::Grant).cloned().unwrap_or_default();
         Blocked::NotGranted { names: names.join(", "), refusal }.to_string()
     })
 }
@@ -104,11 +99,11 @@ async fn replace_users(
     let mut admin = observed.admin_session(member).await?;
     if !closed.is_empty() {
         let closed: Vec<_> = closed.iter().map(|user| UserRule::removed(user.as_ref())).collect();
-        admin.close_some(observed.epoch, &closed).await?;
+        admin.close_some(observed.sources.term.epoch, &closed).await?;
     }
     match opened.is_empty() {
         true => admin.observe().await.map(drop),
-        false => admin.open_more(observed.epoch, opened).await,
+        false => admin.open_more(observed.sources.term.epoch, opened).await,
     }
 }
 
@@ -127,8 +122,9 @@ fn unplanned<'o>(planned: &[UserRule], open: &'o [String], epoch: i64) -> Vec<&'
 /// Removed clients lose their rights, and changed clients get new ones. The result names the obstacles. While there is an
 /// obstacle, the files must stay unchanged, because they record which users have rights.
 pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>> {
-    let (cluster, plan, auth) = (observer.cluster, observer.plan, observer.auth);
-    let Some(config) = config(cluster, plan).await? else { return Ok(Vec::new()) };
+    let (cluster, plan, auth) = (observer.sources.cluster, observer.plan, observer.auth);
+    let config: Option<Secret> = cluster.get(&plan.namespace, &config_name(&plan.name)).await?;
+    let Some(config) = config else { return Ok(Vec::new()) };
     let observed = observer.observe();
     // A member without these secrets is closed by its restart, which needs the files.
     let closed = |member: &MemberSummary| {
@@ -173,7 +169,7 @@ pub(super) async fn change(observer: &Observer<'_>) -> Result<Vec<String>> {
 
 /// The users of earlier epochs in the ACL files, as rules that close them, by member.
 pub(super) async fn former_users_on_file(cluster: &Cluster<'_>, plan: &Plan) -> Result<HashMap<String, Vec<UserRule>>> {
-    let config = config(cluster, plan).await?.unwrap_or_default();
+    let config = cluster.get::<Secret>(&plan.namespace, &config_name(&plan.name)).await?.unwrap_or_default();
     let of_member = |member: &MemberPlan| {
         let text = acl_file(&config, member);
         let users = users_of(&text).into_keys();
@@ -187,7 +183,7 @@ async fn delete_secrets_of(cluster: &Cluster<'_>, plan: &Plan, users: &[String])
     let clients = users.iter().filter_map(|user| UserRule::client_of(user));
     for client in clients.filter(|client| plan.clients.iter().all(|planned| planned.name != *client)) {
         let found: Option<Secret> = cluster.get(&plan.namespace, &plan.client_secret_name(client)).await?;
-        if let Some(found) = found.filter(|secret| is_ours(secret, &plan.uid)) {
+        if let Some(found) = found.filter(|secret| is_ours(secret, &plan.owner.uid)) {
             cluster.delete(&found).await?;
         }
     }

@@ -20,7 +20,7 @@ use crate::quorum::model::plan::{ClientPlan, Plan};
 ///
 /// Copies exist only in the namespaces that the administrator lists.
 pub(super) async fn keep(observer: &Observer<'_>, transport: &Transport) -> Result<Vec<String>> {
-    let (context, cluster, plan) = (observer.sources.context, observer.cluster, observer.plan);
+    let (context, cluster, plan) = (observer.sources.context, observer.sources.cluster, observer.plan);
     let exists = |name: &str| {
         context.namespaces.cluster_named(name).is_some_and(|found| found.metadata.deletion_timestamp.is_none())
     };
@@ -58,7 +58,7 @@ pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan
 }
 
 async fn write(observer: &Observer<'_>, transport: &Transport, client: &ClientPlan) -> Result<Option<Blocked>> {
-    let (cluster, plan) = (observer.cluster, observer.plan);
+    let (cluster, plan) = (observer.sources.cluster, observer.plan);
     let desired = client_secret(plan, observer.auth, transport, client, &client.namespace);
     let secret = desired.name_any();
     let name = format!("{}/{secret}", client.namespace);

@@ -60,7 +60,7 @@ pub(super) fn change(observed: &Observed<'_>) -> ChangeStep {
         incomplete_locks: &if pauses { Vec::new() } else { incomplete_locks(observed) },
         busy: busy(observed).as_ref(),
         left_behind: &left_behind,
-        former_closed_since: observed.former_closed_since,
+        former_closed_since: observed.sources.session.timers.former_closed_since(lists.epoch),
         rejoin_delay: effective::rejoin_delay_of(&observed.quorum),
     })
 }
@@ -91,7 +91,7 @@ pub(super) fn rotation(observed: &Observed<'_>, files_written: bool) -> Rotation
 ///
 /// Before the first apply of this term, the state of updates and rotations is unknown.
 pub(super) fn overview(observed: &Observed<'_>) -> Overview {
-    let (applied, memory) = (observed.memory.applied.lock().clone(), observed.memory);
+    let (applied, memory) = (observed.sources.memory.applied.lock().clone(), observed.sources.memory);
     let rotation = |applied: &Applied| {
         let step = rotation(observed, applied.config_kept);
         Some(rotation::progress(observed.auth.rotation()?, observed.own(), &step))
@@ -121,6 +121,6 @@ fn tls(observed: &Observed<'_>) -> Option<Condition> {
         let tls = observed.uses_tls(&member.name);
         Some(Served { member: member.name.clone(), tls, certificate: state.certificate(), failure })
     });
-    let read = observed.memory.tls.lock();
+    let read = observed.sources.memory.tls.lock();
     Some(report(read.as_ref()?.certificate.as_ref()?, &served.collect::<Vec<_>>()).condition())
 }

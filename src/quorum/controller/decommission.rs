@@ -15,7 +15,7 @@ use super::observe::Observer;
 use super::snapshot::Sources;
 use super::{copies, locks, member_steps, owned, publish};
 use crate::api::conditions::{CommonReason, QuorumCondition};
-use crate::api::{PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
+use crate::api::{PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::fence::decommission::{EndInput, EndStep, decide_end};
 use crate::fence::external_master::{PREDECESSOR, decide_external_end};
 use crate::fence::{FenceStep, Process, Reason, Verdict};
@@ -94,14 +94,14 @@ pub(super) async fn end(sources: &Sources<'_>) -> Result<Duration> {
 /// They wait for no other member, and no other member waits for them. The leader closes them permanently and then removes their
 /// objects. The status drops a member when all its promises have expired and no process of it can vote.
 pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic> {
-    let (sources, plan, cluster) = (&observer.sources, observer.plan, observer.cluster);
+    let (sources, plan, cluster) = (&observer.sources, observer.plan, observer.sources.cluster);
     let mut wake = cluster.after(RESYNC);
     for link in sources.session.links().iter() {
         let name = link.name.as_str();
         if plan.member(name).is_some() {
             // The member was added again before it had left. A later removal closes its process again.
             if let Some(run_id) = record_named(&sources.session.quorum(), name).run_id {
-                observer.memory.closed.lock().remove(run_id.as_str());
+                observer.sources.memory.closed.lock().remove(run_id.as_str());
             }
             continue;
         }
@@ -113,9 +113,8 @@ pub(super) async fn remove_members(observer: &Observer<'_>) -> Result<Monotonic>
             removed &= owned::remove::<Service>(sources, plan, name).await?;
         }
         if removed && matches!(ending, Ending::Ended) {
-            cluster
-                .replace(&sources.session.quorum(), |status| status.members.retain(|member| member.name != name))
-                .await?;
+            let drop_member = |status: &mut RedisQuorumStatus| status.members.retain(|member| member.name != name);
+            cluster.replace(&sources.session.quorum(), drop_member).await?;
             tracing::info!(quorum = %sources.session.reference(), member = name, "the member left the quorum");
             continue;
         }
@@ -157,7 +156,7 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
             let state = if is_harmless { "has no vote" } else { "is closed" };
             Ending::Waits(Some(until), format!("{name} {state}, its locks run out"))
         }
-        EndStep::Unconfirmed { node, until } => {
+        EndStep::Unconfirmed { until } => {
             let is_refused = state.is_refused_by(pod.as_ref().and_then(|pod| pod.uid()).as_deref());
             if let Some(plan) = plan
                 && is_unclosable(sources, plan, is_refused).await?
@@ -169,7 +168,7 @@ async fn end_member(sources: &Sources<'_>, link: &MemberLink, plan: Option<&Plan
                 Some(_) => state.failure.as_ref().map(MemberError::to_string),
                 None => Some("the operator does not have its passwords".to_owned()),
             };
-            Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref(), cause))
+            Ending::Unconfirmed(until, unconfirmed(name, threat, cause))
         }
         EndStep::Close => match plan {
             Some(plan) => close_for_good(sources, plan, link).await?,
@@ -222,8 +221,8 @@ async fn is_unclosable(sources: &Sources<'_>, plan: &Plan, is_refused: bool) -> 
     if sources.session.auth().is_some() {
         return Ok(is_refused);
     }
-    let found: Option<Secret> = sources.cluster.get(&plan.namespace, &plan.auth_name()).await?;
-    Ok(found.is_none_or(|secret| auth_of(&secret, &plan.uid).is_none()))
+    let found: Option<Secret> = sources.cluster.get(&plan.namespace, &plan::auth_name(&plan.name)).await?;
+    Ok(found.is_none_or(|secret| auth_of(&secret, &plan.owner.uid).is_none()))
 }
 
 /// Closes a member permanently.
@@ -266,7 +265,7 @@ async fn close(sources: &Sources<'_>, plan: &Plan, link: &MemberLink) -> Result<
 /// Publishes why a deleted quorum remains, and the held locks that it ends.
 async fn publish_waits(sources: &Sources<'_>, mut waits: Vec<String>) -> Result<()> {
     let (cluster, quorum) = (sources.cluster, sources.session.quorum());
-    let held = locks::all(&sources.held_locks(&quorum));
+    let held = locks::names(&sources.held_locks(&quorum), |_, _| true);
     let lost =
         (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: progress::listed_up_to(NAMED, &held) });
     waits.extend(lost.as_ref().map(QuorumEvent::to_string));
@@ -279,8 +278,8 @@ async fn publish_waits(sources: &Sources<'_>, mut waits: Vec<String>) -> Result<
     Ok(())
 }
 
-fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>, cause: Option<String>) -> String {
-    let node = node.unwrap_or("unknown");
+fn unconfirmed(name: &MemberName, threat: Option<&Process>, cause: Option<String>) -> String {
+    let node = threat.and_then(|process| process.node_name.as_deref()).unwrap_or("unknown");
     let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
     let uid = threat.map(|process| process.pod_uid.as_str()).unwrap_or_default();
     format!(

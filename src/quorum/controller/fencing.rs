@@ -16,9 +16,9 @@ pub(super) async fn carry_out(observer: &Observer<'_>, snapshot: &MemberSnapshot
     let FenceStep::WriteFenced { reason, rejoin_at, close } = step else { return Ok(()) };
     // A busy process executes no command.
     let closed = if close && reason != Reason::Busy { close_users(observer, snapshot).await } else { Ok(()) };
-    let until = rejoin_at.and_then(|at| observer.cluster.wall_time(at, snapshot.now));
+    let until = rejoin_at.and_then(|at| observer.sources.cluster.wall_time(at, snapshot.now));
     let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
-    observer.cluster.publish_event(event_of(observer, snapshot, reason, until)).await;
+    observer.sources.cluster.publish_event(event_of(observer, snapshot, reason, until)).await;
     closed
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn close_users(observer: &Observer<'_>, snapshot: &MemberSnapsh
 
 /// Writes the record after a step.
 pub(super) async fn write(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: FenceStep) -> Result<()> {
-    let cluster = observer.cluster;
+    let cluster = observer.sources.cluster;
     let next = snapshot.record.after(step, snapshot.process.as_ref(), &snapshot.verdict);
     // A wall-clock time for users. A step without a time leaves the published time unchanged.
     let rejoin_at = match step {

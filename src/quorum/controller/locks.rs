@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{DistributedLock, RedisQuorum};
+use crate::api::DistributedLock;
 use crate::quorum::model::lookup;
 use crate::redlock::Votes;
-use crate::runtime::context::Context;
-use crate::runtime::keys;
 
 /// A lock with a hold on the quorum, with the votes of its last renewal by this replica.
 pub(super) type HeldLock = (Arc<DistributedLock>, Option<Votes>);
@@ -15,26 +13,12 @@ pub(super) type HeldLock = (Arc<DistributedLock>, Option<Votes>);
 /// The votes of the hold in the status of a lock, from the last renewal by this process.
 pub type HeldVotes = Arc<dyn Fn(&DistributedLock) -> Option<Votes> + Send + Sync>;
 
-/// All locks with a hold on the quorum.
-pub(super) fn held(context: &Context, votes: &HeldVotes, quorum: &RedisQuorum) -> Vec<HeldLock> {
-    let uid = quorum.metadata.uid.as_deref();
-    let recorded = uid.into_iter().flat_map(|uid| context.locks.under(&keys::held_on(Some(uid))));
-    let locks = recorded.chain(context.locks.under(&keys::held_on(None)));
-    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum));
-    locks.map(|lock| (lock.clone(), votes(&lock))).collect()
-}
-
 /// `namespace/name` of the selected locks, sorted. A lock that cannot be read is always selected.
-fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock, Option<Votes>) -> bool) -> Vec<String> {
+pub(super) fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock, Option<Votes>) -> bool) -> Vec<String> {
     let meant = held.iter().filter(|(lock, votes)| lock.spec.unreadable.is_some() || is_meant(lock, *votes));
     let mut names: Vec<String> = meant.map(|(lock, _)| lookup::full_name(&**lock)).collect();
     names.sort();
     names
-}
-
-/// Names of all held locks.
-pub(super) fn all(held: &[HeldLock]) -> Vec<String> {
-    names(held, |_, _| true)
 }
 
 /// Names of the held locks that a member lacks.

@@ -29,7 +29,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Takes all possible steps for every member, and returns when to check them again without an event.
 pub(super) async fn take_all(observer: &Observer<'_>) -> Result<Monotonic> {
-    let cluster = observer.cluster;
+    let cluster = observer.sources.cluster;
     let mut wake = cluster.now() + RESYNC;
     for link in observer.plan.all_members().filter_map(|member| observer.sources.session.link(&member.name)) {
         let until = match take_steps(observer, &link).await {
@@ -53,7 +53,7 @@ pub(super) async fn take_all(observer: &Observer<'_>) -> Result<Monotonic> {
 
 /// Takes steps until the member must wait. Returns the latest end of that wait.
 async fn take_steps(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<Option<Monotonic>> {
-    let cluster = observer.cluster;
+    let cluster = observer.sources.cluster;
     for _ in 0..STEPS {
         let snapshot = observer.sources.observe(link, observer.sources.session.quorum()).await?;
         match snapshot.step() {
@@ -65,11 +65,10 @@ async fn take_steps(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
                 Duration::ZERO => admit::admit(observer, &snapshot).await?,
                 left => return Ok(Some(cluster.after(left))),
             },
-            step => {
-                if is_confirmed(observer, &snapshot, step).await? {
-                    fencing::carry_out(observer, &snapshot, step).await?;
-                }
+            step if is_confirmed(observer, &snapshot, step).await? => {
+                fencing::carry_out(observer, &snapshot, step).await?;
             }
+            _ => {}
         }
     }
     Ok(Some(cluster.now() + AFTER_FAILURE))
@@ -98,7 +97,7 @@ async fn is_confirmed(observer: &Observer<'_>, snapshot: &MemberSnapshot, step: 
         return Ok(true);
     }
     snapshot.admin_session().await?.observe().await?;
-    let again = observer.sources.observe(&snapshot.link, observer.cluster.read().await?).await?;
+    let again = observer.sources.observe(&snapshot.link, observer.sources.cluster.read().await?).await?;
     Ok(matches!(again.step(), FenceStep::WriteFenced { close: true, .. }))
 }
 
@@ -134,12 +133,13 @@ async fn restart_process(observer: &Observer<'_>, snapshot: &MemberSnapshot) -> 
     let pod = observer.sources.pod_of(&snapshot.link, &snapshot.quorum);
     let pod = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid));
     let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else { return Ok(None) };
-    let deleted = rollout::deletion_outcome(observer, snapshot.name(), observer.cluster.delete(pod.as_ref()).await)?;
+    let deleted = observer.sources.cluster.delete(pod.as_ref()).await;
+    let deleted = rollout::deletion_outcome(observer, snapshot.name(), deleted)?;
     if deleted == Some(true) {
         let (pod, reason) = (pod.name_any(), snapshot.record.reason);
         tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted the pod, to end its process");
     }
-    Ok(deleted.is_none().then(|| observer.cluster.now() + LONGEST_BACKOFF))
+    Ok(deleted.is_none().then(|| observer.sources.cluster.now() + LONGEST_BACKOFF))
 }
 
 #[cfg(test)]

@@ -8,9 +8,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 
-use super::cluster::Cluster;
 use super::locks::HeldLock;
-use super::memory::Memory;
 use super::owned::{Owned, is_kept};
 use super::snapshot::Sources;
 use crate::api::{MEMBER_LABEL, RedisQuorum};
@@ -21,9 +19,10 @@ use crate::quorum::model::expose::{Address, ExposePlan, balancer_host};
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, Standing, StartedWith};
 use crate::quorum::model::plan::{MemberPlan, Plan};
-use crate::quorum::model::status::{Keys, Watched};
+use crate::quorum::model::status::Watched;
 use crate::quorum::model::{build, effective, facts, membership, record};
-use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink, Sessions};
+use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink};
+use crate::redis_member::Keys;
 use crate::redis_member::acl::UserRule;
 use crate::time::{Boottime, Monotonic};
 
@@ -34,9 +33,7 @@ const REVISION_LABEL: &str = "controller-revision-hash";
 #[derive(Clone, Copy)]
 pub(super) struct Observer<'a> {
     pub(super) sources: Sources<'a>,
-    pub(super) cluster: &'a Cluster<'a>,
     pub(super) owned: &'a Owned,
-    pub(super) memory: &'a Memory,
     pub(super) plan: &'a Plan,
     pub(super) auth: &'a Auth,
 }
@@ -45,10 +42,8 @@ pub(super) struct Observer<'a> {
 pub(super) struct Observed<'a> {
     pub(super) plan: &'a Plan,
     pub(super) auth: &'a Auth,
-    /// The sessions of all quorums, with the histories of nodes.
-    pub(super) sessions: &'a Sessions,
-    /// The epoch of this leader.
-    pub(super) epoch: i64,
+    /// Its memory has the results of earlier steps. They are not copied, so a later step can change them.
+    pub(super) sources: Sources<'a>,
     pub(super) now: Monotonic,
     pub(super) boottime: Boottime,
     pub(super) quorum: Arc<RedisQuorum>,
@@ -67,9 +62,6 @@ pub(super) struct Observed<'a> {
     /// The secrets that this replica has at this moment.
     pub(super) stored_auth: Option<Auth>,
     pub(super) watched: Watched,
-    pub(super) former_closed_since: Option<Monotonic>,
-    /// The results of earlier steps. They are not copied, so a later step can change them.
-    pub(super) memory: &'a Memory,
     /// The rest of the time for the other replicas to read the passwords.
     pub(super) readers_wait: Option<Duration>,
 }
@@ -106,13 +98,15 @@ impl<'a> Observer<'a> {
             OwnObjects { member, external_address: expose.and_then(address), pod, service }
         };
         let (stored_auth, agreement) = (session.auth(), session.agreement().lock().clone());
-        let (clocks, keys) = (session.clocks().report(boottime), own_keys(&links));
+        // External masters have keys of other programs as well.
+        let own = links.iter().filter(|(link, state)| !link.plan.is_external() && state.processes.answers());
+        let keys = own.filter_map(|(_, state)| state.observation()).map(|observation| observation.keys);
+        let (clocks, keys) = (session.clocks().report(boottime), keys.reduce(Keys::most));
         let all_external = links.iter().all(|(link, _)| link.plan.is_external());
         let mut observed = Observed {
             plan,
             auth: self.auth,
-            sessions: self.sources.sessions,
-            epoch: self.sources.term.epoch,
+            sources: self.sources,
             now,
             boottime,
             members: Vec::new(),
@@ -122,8 +116,6 @@ impl<'a> Observer<'a> {
             agreement,
             stored_auth,
             watched: Watched { clocks, keys, bound: effective::current_max_ttl(&quorum), all_external },
-            former_closed_since: session.timers.former_closed_since(plan.lists.epoch),
-            memory,
             readers_wait: memory.passwords.lock().wait_for_readers(self.auth.generation(), now),
             lists: Lists::of(&quorum),
             quorum,
@@ -139,16 +131,16 @@ impl<'a> Observer<'a> {
         let state = observed.link(&plan.name).map(|(_, state)| state);
         let answering = state.and_then(LinkState::answering);
         let admitted = answering.is_some_and(|answering| record.admits(&answering.run_id));
-        let obeys = answering.is_some() && state.is_some_and(|state| state.raised() == Some(observed.epoch));
+        let obeys = answering.is_some() && state.is_some_and(|state| state.raised() == Some(self.sources.term.epoch));
         let is_open = answering.is_some_and(|answering| answering.users == Users::Open);
         let votes = admitted && (external || (obeys && is_open));
         let next = UserRule::locker_name(lists.epoch + 1);
         let open = state.and_then(LinkState::observation).map(|observation| observation.open_users.as_slice());
         let has_confirmed =
-            |run_id| self.memory.passwords.lock().confirmed.get(run_id) == Some(&self.auth.generation());
+            |run_id| self.sources.memory.passwords.lock().confirmed.get(run_id) == Some(&self.auth.generation());
         let set = self.owned.stateful_sets.named(&self.plan.namespace, &plan.name);
         // A StatefulSet that a user edited, or that has an older template than the last written one, does not describe the right pod.
-        let set = set.filter(|set| own && is_kept(&self.memory.kept, set.as_ref()));
+        let set = set.filter(|set| own && is_kept(&self.sources.memory.kept, set.as_ref()));
         let pod = observed.pod(&plan.name);
         let outdated = set.zip(pod).and_then(|(set, pod)| is_outdated(&set, pod));
         let runs_with_others = |auth: &Auth| started_with(pod, plan, auth) == StartedWith::Others;
@@ -182,15 +174,6 @@ impl<'a> Observer<'a> {
             name: plan.name.clone(),
         }
     }
-}
-
-/// The keys of the operator's own members. External masters have keys of other programs as well.
-fn own_keys(links: &[(Arc<MemberLink>, LinkState)]) -> Option<Keys> {
-    let own = links.iter().filter(|(link, state)| !link.plan.is_external() && state.processes.answers());
-    let observed = own.filter_map(|(_, state)| state.observation());
-    let keys = observed
-        .map(|observation| Keys { endless: observation.endless_keys(), average_ttl: observation.keyspace.average_ttl });
-    keys.reduce(Keys::most)
 }
 
 impl Observed<'_> {

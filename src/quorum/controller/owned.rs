@@ -111,7 +111,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
 pub(super) async fn remove<K: Namespaced>(sources: &Sources<'_>, plan: &Plan, name: &str) -> Result<bool> {
     let Sources { cluster, memory, .. } = sources;
     let found = cluster.get::<K>(&plan.namespace, name).await?;
-    let Some(found) = found.filter(|found| is_ours(found, &plan.uid)) else { return Ok(true) };
+    let Some(found) = found.filter(|found| is_ours(found, &plan.owner.uid)) else { return Ok(true) };
     if found.meta().deletion_timestamp.is_none() {
         // The deletion is intended, so the operator must not undo it.
         memory.kept.lock().remove(&key_of(&found));
@@ -141,7 +141,7 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 pub(super) fn refusal<K: Namespaced>(found: &K, plan: &Plan, is_made: bool) -> Option<String> {
     let (kind, name) = key_of(found);
     match found.meta().deletion_timestamp {
-        _ if !is_made && !is_ours(found, &plan.uid) => Some(Blocked::Foreign { kind, name }.to_string()),
+        _ if !is_made && !is_ours(found, &plan.owner.uid) => Some(Blocked::Foreign { kind, name }.to_string()),
         Some(_) => Some(Blocked::BeingDeleted { kind, name }.to_string()),
         None => None,
     }

@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_secs(30);
 
 /// Reads the Events of each own member without a pod, and returns when to read them again.
 pub(super) async fn read_events(observer: &Observer<'_>) -> Monotonic {
-    let (cluster, memory, observed) = (observer.cluster, &observer.memory.podless, observer.observe());
+    let (cluster, memory, observed) = (observer.sources.cluster, &observer.sources.memory.podless, observer.observe());
     let (now, before) = (cluster.now(), memory.lock().clone());
     let mut podless = BTreeMap::new();
     let lacks_pod = |name: &str| observed.pod(name).is_none() && observed.link(name).is_some();

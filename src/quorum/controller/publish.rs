@@ -18,7 +18,7 @@ use crate::quorum::model::auth::Auth;
 use crate::quorum::model::effective;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::member::{MemberSummary, StartedWith};
-use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::plan::{MemberPlan, Plan, auth_name};
 use crate::quorum::model::problems::Problem;
 use crate::quorum::model::status::{self, MemberWaits};
 use crate::quorum::model::unanswered::Unanswered;
@@ -37,11 +37,11 @@ const ANNOUNCED_WITHIN: i64 = 1_000;
 /// This is the membership epoch, and the settings that fences must outlast before a replica can use them. The returned time is
 /// when to check settings again that are being lowered.
 pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic> {
-    let (cluster, observed, lowering) = (observer.cluster, &observer.observe(), &observer.memory.lowering);
-    observer.memory.undeleted.lock().clear();
+    let (cluster, memory, observed) = (observer.sources.cluster, observer.sources.memory, &observer.observe());
+    memory.undeleted.lock().clear();
     let quorum = &observed.quorum;
     let held = locks::is_any_longer(&observed.locks, quorum.spec.max_ttl.get());
-    let (mut in_force, due) = effective::next(quorum, &mut lowering.lock(), held, observed.now);
+    let (mut in_force, due) = effective::next(quorum, &mut memory.lowering.lock(), held, observed.now);
     if observed.agreement.is_shared() {
         in_force = effective::shared(in_force, quorum, observed.agreement.agreed_ttl(observed.boottime));
     }
@@ -59,7 +59,7 @@ pub(super) async fn begin(observer: &Observer<'_>) -> Result<Monotonic> {
 /// also corrects the times when fenced members can vote. The wait is longer if this leader observed a process later than the
 /// previous leader, or if settings grow.
 pub(super) async fn conclude(observer: &Observer<'_>) -> Result<()> {
-    let (cluster, observed) = (observer.cluster, observer.observe());
+    let (cluster, observed) = (observer.sources.cluster, observer.observe());
     let (overview, now) = (decide::overview(&observed), cluster.api_time());
     let everything = |status: &mut RedisQuorumStatus| {
         publish_rejoin_times(status, cluster, &observed);
@@ -155,10 +155,10 @@ fn refresh(status: &mut RedisQuorumStatus, observed: &Observed<'_>) -> Lists {
 
 /// Why a fenced own member does not vote, and why its pod remains.
 fn why_fenced(observed: &Observed<'_>, published: &MemberStatus) -> Option<String> {
-    let undeleted = observed.memory.undeleted.lock();
+    let undeleted = observed.sources.memory.undeleted.lock();
     let undeleted = undeleted.get(&published.name);
     let undeleted = undeleted.map(|answer| format!("the API server does not delete its pod: {answer}"));
-    let why = record::message_of(published, |node| observed.sessions.nodes().with_unique_ids(node));
+    let why = record::message_of(published, |node| observed.sources.sessions.nodes().with_unique_ids(node));
     let why: Vec<_> = why.into_iter().chain(undeleted).collect();
     (!why.is_empty()).then(|| why.join("; "))
 }
@@ -169,7 +169,7 @@ fn why_absent(observed: &Observed<'_>, member: &MemberPlan, state: &LinkState) -
     if let Some(failure) = state.failure.as_ref().filter(|_| pod.is_some_and(facts::runs)) {
         return Some(why_silent(observed, member, failure));
     }
-    let podless = observed.memory.podless.lock();
+    let podless = observed.sources.memory.podless.lock();
     let why = podless.get(&member.name).and_then(|podless| podless.why.as_deref());
     facts::no_process((&observed.plan.namespace, &member.name), pod, why)
 }
@@ -183,7 +183,7 @@ fn why_silent(observed: &Observed<'_>, member: &MemberPlan, failure: &MemberErro
     if *failure != MemberError::Refused || !has_these {
         return failure.to_string();
     }
-    let (secret, namespace) = (observed.plan.auth_name(), observed.plan.namespace.clone());
+    let (secret, namespace) = (auth_name(&observed.plan.name), observed.plan.namespace.clone());
     MemberWaits::PasswordRefused { secret, namespace, pod: member.pod_name() }.to_string()
 }
 

@@ -19,14 +19,14 @@ const LOCKS_PERIOD: Duration = Duration::from_secs(1);
 /// Gives members their desired pods and certificates, and returns when to check again.
 pub(super) async fn update(observer: &Observer<'_>, tls: &Tls, applied: &Applied) -> Result<Monotonic> {
     let pause = if tls.obstacle().is_none() { roll(observer).await? } else { RESYNC };
-    let rolled = observer.cluster.after(pause);
+    let rolled = observer.sources.cluster.after(pause);
     // The config Secret must contain the trusted authorities before any member serves a certificate of theirs.
     Ok(if applied.config_kept { rolled.min(certificates::reload(observer, tls).await) } else { rolled })
 }
 
 /// Takes one step of an update, if there is one, and returns the pause before the next one.
 async fn roll(observer: &Observer<'_>) -> Result<Duration> {
-    let cluster = observer.cluster;
+    let cluster = observer.sources.cluster;
     let step = decide::rollout(&observer.observe());
     let name = match &step {
         RolloutStep::Wait(_, Until::LocksComplete { .. }) => return Ok(LOCKS_PERIOD),
@@ -73,7 +73,7 @@ pub(super) fn deletion_outcome(observer: &Observer<'_>, member: &str, deleted: R
     let Err(Error::Request(error)) = &deleted else { return deleted.map(Some) };
     let answer = error.answer();
     tracing::info!(quorum = %observer.sources.session.reference(), member, answer, "the pod is not deleted");
-    observer.memory.undeleted.lock().insert(member.to_owned(), answer);
+    observer.sources.memory.undeleted.lock().insert(member.to_owned(), answer);
     Ok(None)
 }
 
@@ -131,7 +131,7 @@ mod tests {
             assert_eq!(deletions[0].contains("dryRun"), is_checked_first, "{deletions:?}");
             assert_eq!(world.requests("PUT"), Vec::<String>::new(), "its record does not change");
             let observed = observer.observe();
-            let undeleted = observed.memory.undeleted.lock().clone();
+            let undeleted = observed.sources.memory.undeleted.lock().clone();
             let progress = progress(&decide::rollout(&observed), observed.own().len(), &undeleted);
             let message = progress.unwrap().message;
             let cause = if code == 500 { "failed with code 500" } else { "denied by policy p" };

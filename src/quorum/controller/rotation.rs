@@ -28,7 +28,7 @@ pub(super) async fn rotate(observer: &Observer<'_>, files_written: bool) -> Resu
         let observed = observer.observe();
         let (next, event) = match decide::rotation(&observed, files_written) {
             RotationStep::Nothing | RotationStep::Wait(_) | RotationStep::AwaitFinish => {
-                observer.memory.record_auth_refusal(AuthWrite::Rotate, None);
+                observer.sources.memory.record_auth_refusal(AuthWrite::Rotate, None);
                 return Ok(auth.rotation().and(observed.readers_wait).unwrap_or(RESYNC));
             }
             RotationStep::Begin(request) => (auth.begin(&request), QuorumEvent::RotationBegins),
@@ -66,9 +66,9 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool) -> Result<(), A
     // The user of the next epoch can be open already, before a change of the members.
     let mut users = observed.plan.user_rules(auth, name);
     users.push(observed.plan.next_locker(auth, name));
-    link.admin_session(&last.run_id).await?.set_passwords(observed.epoch, &operator, &users, cut).await?;
+    link.admin_session(&last.run_id).await?.set_passwords(observed.sources.term.epoch, &operator, &users, cut).await?;
     tracing::info!(member = %name, generation = auth.generation(), cut, "passwords set");
-    observed.memory.passwords.lock().confirmed.insert(last.run_id.clone(), auth.generation());
+    observed.sources.memory.passwords.lock().confirmed.insert(last.run_id.clone(), auth.generation());
     Ok(())
 }
 
@@ -78,9 +78,9 @@ async fn confirm(observed: &Observed<'_>, name: &str, cut: bool) -> Result<(), A
 async fn change(observer: &Observer<'_>, next: Auth, event: QuorumEvent) -> Result<Duration> {
     let obstacle = auth::store(&observer.sources, observer.plan, observer.auth, next).await?;
     let is_stored = obstacle.is_none();
-    let is_new = observer.memory.record_auth_refusal(AuthWrite::Rotate, obstacle);
+    let is_new = observer.sources.memory.record_auth_refusal(AuthWrite::Rotate, obstacle);
     if is_stored {
-        observer.cluster.publish_event(event).await;
+        observer.sources.cluster.publish_event(event).await;
         return Ok(Duration::ZERO);
     }
     // The next reconciliation publishes a new obstacle.

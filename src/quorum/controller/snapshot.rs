@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt};
 
 use super::cluster::Cluster;
 use super::error::Result;
-use super::locks::{self, HeldLock, HeldVotes};
+use super::locks::{HeldLock, HeldVotes};
 use super::memory::Memory;
 use super::restart_turn::{Away, are_back_except};
 use crate::api::requests::request;
@@ -17,10 +17,11 @@ use crate::fence::external_master::{decide_external, predecessor};
 use crate::fence::predecessor::{Facts, judge};
 use crate::fence::{Evidence, FenceInput, FenceStep, Process, Reach, Record, Verdict, decide};
 use crate::quorum::model::facts::{self, ContainerReport, Whereabouts};
-use crate::quorum::model::{effective, record, status};
+use crate::quorum::model::{effective, lookup, record, status};
 use crate::quorum::session::{ActError, AdminSession, LinkState, MemberLink, QuorumSession, Sessions};
 use crate::redlock::RunId;
 use crate::runtime::context::Context;
+use crate::runtime::keys;
 use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
@@ -63,9 +64,12 @@ pub(super) struct MemberSnapshot {
 }
 
 impl Sources<'_> {
-    /// The locks that are held on the quorum.
+    /// All locks with a hold on the quorum.
     pub(super) fn held_locks(&self, quorum: &RedisQuorum) -> Vec<HeldLock> {
-        locks::held(self.context, self.votes, quorum)
+        let (uid, locks) = (quorum.metadata.uid.as_deref(), &self.context.locks);
+        let recorded = uid.into_iter().flat_map(|uid| locks.under(&keys::held_on(Some(uid))));
+        let held = recorded.chain(locks.under(&keys::held_on(None))).filter(|lock| lookup::holds_on(lock, quorum));
+        held.map(|lock| (lock.clone(), (self.votes)(&lock))).collect()
     }
 
     /// Observes a member.
@@ -84,7 +88,15 @@ impl Sources<'_> {
             Reach::Answering(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
             reach => reach,
         };
-        let place = |run_id| self.whereabouts(link, &state, run_id, pod.as_deref(), &record);
+        let place = |run_id: &RunId| {
+            let pod_uid = state.pod_uid.as_deref().unwrap_or_default();
+            let gone = self.context.pods.departed(pod_uid);
+            let asked = state.observation().map(|answer| answer.clock.sent);
+            let timers = &self.session.timers;
+            let container = asked.and_then(|asked| timers.container_of(link.name.as_str(), pod_uid, run_id, asked));
+            let (pods, container) = ([pod.as_deref(), gone.as_deref()], container.as_deref());
+            facts::process(&Whereabouts { run_id, pod_uid, pods, container, record: &record }, &self.sessions.nodes())
+        };
         let (process, container_report) = match &reach {
             Reach::Answering(answering) => Some(place(&answering.run_id)).unzip(),
             _ => (None, None),
@@ -119,26 +131,6 @@ impl Sources<'_> {
         self.context.pods.named(&namespace, &link.plan.pod_name())
     }
 
-    /// The place where the answering process runs.
-    ///
-    /// That of an external master is unknown.
-    fn whereabouts(
-        &self,
-        link: &MemberLink,
-        state: &LinkState,
-        run_id: &RunId,
-        pod: Option<&Pod>,
-        record: &Record,
-    ) -> (Process, ContainerReport) {
-        let pod_uid = state.pod_uid.as_deref().unwrap_or_default();
-        let gone = self.context.pods.departed(pod_uid);
-        let asked = state.observation().map(|answer| answer.clock.sent);
-        let timers = &self.session.timers;
-        let container = asked.and_then(|asked| timers.container_of(link.name.as_str(), pod_uid, run_id, asked));
-        let of = Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container: container.as_deref(), record };
-        facts::process(&of, &self.sessions.nodes())
-    }
-
     /// Whether the process that was able to vote before is dead (rule 4).
     pub(super) async fn verdict(
         &self,
@@ -158,10 +150,10 @@ impl Sources<'_> {
         let identity = process.node.clone().map(|node| self.sessions.nodes().with_unique_ids(node));
         let declared_dead = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str);
         let facts = Facts { now: self.context.clock.monotonic(), terminated, gone_since, node: &node, declared_dead };
-        let verdict = judge(Some(&Process { node: identity, ..process.clone() }), &facts);
+        let verdict = judge(&Process { node: identity, ..process.clone() }, &facts);
         match (&verdict, &process.node_name) {
             (Verdict::Dead(Evidence::NodeReady), Some(name)) if !self.is_still_ready(name).await? => {
-                Ok(Verdict::Unconfirmed { node: Some(name.clone()), until: None })
+                Ok(Verdict::Unconfirmed { until: None })
             }
             _ => Ok(verdict),
         }

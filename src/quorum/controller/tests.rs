@@ -78,7 +78,7 @@ impl World {
     pub(super) fn observer<'a>(&'a self, cluster: &'a Cluster<'a>) -> Observer<'a> {
         let Self { context, sessions, session, owned, memory, term, votes, plan, auth, .. } = self;
         let sources = Sources { context, sessions, session, cluster, votes, memory, term };
-        Observer { sources, cluster, owned, memory, plan, auth }
+        Observer { sources, owned, plan, auth }
     }
 
     /// Waits until the connection to each member has failed.

@@ -90,9 +90,7 @@ struct SharedMaster {
 struct Reading {
     run_id: RunId,
     at: Boottime,
-    kept: bool,
-    stood: bool,
-    epoch: i64,
+    state: RecordState,
 }
 
 /// The claims on all members, as one replica observed them.
@@ -177,12 +175,11 @@ impl Agreement {
         let trouble = is_later.then(|| "its record has a later change of the members".to_owned());
         let recovered = master.trouble != trouble;
         (master.tried, master.trouble) = (true, trouble);
-        let (kept, stood, epoch) = (state.kept, state.stood, state.epoch);
-        master.last = Some(Reading { run_id: run_id.clone(), at: now, kept, stood, epoch });
+        master.last = Some(Reading { run_id: run_id.clone(), at: now, state: state.clone() });
         // A single operator joins when its claim stands on every external member. If our claim stands on a majority, it has not lapsed, and no
         // replica needs to join again. This holds for a claim of each replica.
-        let goes_on = self.is_joined(now) && self.on_majority(now, |last| last.kept);
-        if goes_on || self.is_kept_everywhere(now) || self.on_majority(now, |last| last.stood) {
+        let goes_on = self.is_joined(now) && self.on_majority(now, |last| last.state.kept);
+        if goes_on || self.is_kept_everywhere(now) || self.on_majority(now, |last| last.state.stood) {
             self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives.saturating_sub(LOCAL_END_MARGIN));
         }
         recovered || before != self.summary(now)
@@ -220,7 +217,7 @@ impl Agreement {
     /// They count on the operator's own members, and on members that hold our claim.
     pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let Some(master) = self.masters.get(member) else { return true };
-        self.list.contains(member) && master.fresh(now).is_some_and(|last| last.kept && last.run_id == *run_id)
+        self.list.contains(member) && master.fresh(now).is_some_and(|last| last.state.kept && last.run_id == *run_id)
     }
 
     /// Whether a majority of the list has an admitted process with such a record, by a fresh reading.
@@ -269,7 +266,7 @@ impl Agreement {
     /// The epoch in the record of this process at the last reading.
     pub fn epoch_at(&self, member: &MemberName, run_id: &RunId) -> Option<i64> {
         let last = self.masters.get(member)?.last.as_ref()?;
-        (last.run_id == *run_id).then_some(last.epoch)
+        (last.run_id == *run_id).then_some(last.state.epoch)
     }
 
     /// Our own claim.
@@ -320,7 +317,7 @@ impl SharedMaster {
     }
 
     fn stands(&self, now: Boottime) -> bool {
-        self.fresh(now).is_some_and(|last| last.kept)
+        self.fresh(now).is_some_and(|last| last.state.kept)
     }
 }
 

@@ -51,10 +51,8 @@ pub struct Input<'a> {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretsStep {
-    /// The stored secrets are the ones in use.
-    Keep(Auth),
     /// Use the stored secrets.
-    Adopt(Auth),
+    Use(Auth),
     /// Write these secrets from memory over the stored ones.
     WriteBack(Auth),
     /// Make the quorum's first secrets.
@@ -72,10 +70,11 @@ pub enum SecretsStep {
 /// Decides the next step.
 pub fn decide(input: &Input<'_>) -> SecretsStep {
     match (input.found, input.in_use) {
-        (Found::Secrets(stored), Some(in_use)) if stored == in_use => SecretsStep::Keep(stored.clone()),
+        (Found::Secrets(stored), None) => SecretsStep::Use(stored.clone()),
         // Another leader has advanced a rotation, or has made new secrets.
-        (Found::Secrets(stored), Some(in_use)) if stored.supersedes(in_use) => SecretsStep::Adopt(stored.clone()),
-        (Found::Secrets(stored), None) => SecretsStep::Adopt(stored.clone()),
+        (Found::Secrets(stored), Some(in_use)) if stored == in_use || stored.supersedes(in_use) => {
+            SecretsStep::Use(stored.clone())
+        }
         // The members run with the known secrets, or are being restarted with them.
         (_, Some(in_use)) => SecretsStep::WriteBack(in_use.clone()),
         (Found::Useless, None) => SecretsStep::AwaitPerson,
@@ -117,14 +116,14 @@ mod tests {
         let (a, b) = (Auth::random(), Auth::random());
         for now in [0, 1_000_000] {
             let step = |found: &Found, in_use| step(found, in_use, true, Some(0), now);
-            assert_eq!(step(&Found::Secrets(a.clone()), Some(&a)), SecretsStep::Keep(a.clone()));
-            assert_eq!(step(&Found::Secrets(a.clone()), None), SecretsStep::Adopt(a.clone()));
+            assert_eq!(step(&Found::Secrets(a.clone()), Some(&a)), SecretsStep::Use(a.clone()));
+            assert_eq!(step(&Found::Secrets(a.clone()), None), SecretsStep::Use(a.clone()));
             assert_eq!(step(&Found::Secrets(b.clone()), Some(&a)), SecretsStep::WriteBack(a.clone()), "edited");
             assert_eq!(step(&Found::Useless, Some(&a)), SecretsStep::WriteBack(a.clone()), "edited");
             assert_eq!(step(&Found::Useless, None), SecretsStep::AwaitPerson, "edited, and not gone");
             assert_eq!(step(&Found::Nothing, Some(&a)), SecretsStep::WriteBack(a.clone()));
             let further = a.begin("t");
-            assert_eq!(step(&Found::Secrets(further.clone()), Some(&a)), SecretsStep::Adopt(further.clone()));
+            assert_eq!(step(&Found::Secrets(further.clone()), Some(&a)), SecretsStep::Use(further.clone()));
             assert_eq!(step(&Found::Secrets(a.clone()), Some(&further)), SecretsStep::WriteBack(further.clone()));
         }
     }
@@ -143,7 +142,7 @@ mod tests {
         // A user restored them, or they come from a replica that was cut off.
         let decided = |found: &Auth, in_use: &Auth| step(&Found::Secrets(found.clone()), Some(in_use), true, None, 5);
         assert_eq!(decided(&lost, &replacement), SecretsStep::WriteBack(replacement.clone()));
-        assert_eq!(decided(&replacement, &lost), SecretsStep::Adopt(replacement));
+        assert_eq!(decided(&replacement, &lost), SecretsStep::Use(replacement));
     }
 
     #[test]

@@ -138,21 +138,21 @@ fn learning(input: &Input<'_>) -> ChangeStep {
 fn joint(input: &Input<'_>, former: &[String]) -> ChangeStep {
     // Members that only join have not voted under the previous epoch, so no step waits for them.
     let closable = names(input.members, |member| !member.closed && member.votes);
-    if !closable.is_empty() {
-        return ChangeStep::Close(closable);
-    }
     let unclosed = names(input.members, |member| !member.closed && former.contains(&member.name));
-    if !unclosed.is_empty() {
-        return ChangeStep::Unclosed(unclosed);
-    }
     // Without a start time, no promise is known to have expired.
     let until = input.former_closed_since.unwrap_or(input.now) + input.rejoin_delay;
-    if input.former_closed_since.is_none() || input.now < until {
-        return ChangeStep::WaitUntil(until);
-    }
     let votes = |name: &&String| input.members.iter().any(|member| member.name == **name && member.votes);
     let few = |list: &[String], need: usize| list.iter().filter(votes).count() < need;
     let voters = &input.lists.voters;
+    if !closable.is_empty() {
+        return ChangeStep::Close(closable);
+    }
+    if !unclosed.is_empty() {
+        return ChangeStep::Unclosed(unclosed);
+    }
+    if input.former_closed_since.is_none() || input.now < until {
+        return ChangeStep::WaitUntil(until);
+    }
     if few(former, meets_every_majority(former)) || few(voters, majority(voters)) {
         let members = listed(&names(input.members, |member| !member.votes));
         return ChangeStep::Wait(Until::MembersVote { members });

@@ -114,8 +114,6 @@ pub struct Plan {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// Its UID.
-    pub uid: String,
     /// The owner of all objects in the same namespace.
     pub owner: OwnerReference,
     /// The operator's own members that vote now or will vote, by index.
@@ -151,21 +149,6 @@ impl Plan {
     /// The member with this name, if it votes now or will vote.
     pub fn member(&self, name: &str) -> Option<&MemberPlan> {
         self.all_members().find(|member| member.name == name)
-    }
-
-    /// Name of the Secret with the seed of all passwords.
-    pub fn auth_name(&self) -> String {
-        auth_name(&self.name)
-    }
-
-    /// Name of the Secret with redis.conf and the ACL files.
-    pub fn config_name(&self) -> String {
-        config_name(&self.name)
-    }
-
-    /// Name of the Secret with the operator's own authority.
-    pub fn authority_name(&self) -> String {
-        format!("{}-ca", self.name)
     }
 
     /// The names that the members' certificate must prove. Clients and the operator check them.
@@ -231,28 +214,23 @@ fn own_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
     Some(MemberPlan { index, name: name.to_owned(), external: None })
 }
 
+/// Refuses the specification with this reason, unless the condition holds.
+fn ensure(holds: bool, invalid: Invalid) -> Result<(), Invalid> {
+    if holds { Ok(()) } else { Err(invalid) }
+}
+
 /// Parses a specification.
 pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     let spec = &quorum.spec;
     let (own, external) = members(quorum);
     let size = spec.members.saturating_add(i32::try_from(spec.external.len()).unwrap_or(i32::MAX));
-    if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
-        return Err(Invalid::Members(size));
-    }
+    ensure((0..=9).contains(&spec.members) && [1, 3, 5, 7, 9].contains(&size), Invalid::Members(size))?;
     external::check(quorum)?;
-    if !spec.external.is_empty() && !spec.clients.is_empty() {
-        return Err(Invalid::ClientsOfExternal);
-    }
+    ensure(spec.external.is_empty() || spec.clients.is_empty(), Invalid::ClientsOfExternal)?;
     let name = quorum.metadata.name.clone().ok_or(Invalid::Incomplete("name"))?;
-    if name.len() > 40 {
-        return Err(Invalid::Name);
-    }
-    if !(1..=3600).contains(&spec.max_ttl.get().as_secs()) {
-        return Err(Invalid::Range("maxTTL"));
-    }
-    if !(0..=100_000).contains(&spec.clock_drift.ppm) {
-        return Err(Invalid::Range("clockDrift.ppm"));
-    }
+    ensure(name.len() <= 40, Invalid::Name)?;
+    ensure((1..=3600).contains(&spec.max_ttl.get().as_secs()), Invalid::Range("maxTTL"))?;
+    ensure((0..=100_000).contains(&spec.clock_drift.ppm), Invalid::Range("clockDrift.ppm"))?;
     // Redis without a limit would be killed when the memory is full, and lose every lock.
     let memory = || spec.pod.as_ref()?.resources.as_ref()?.limits.as_ref()?.get("memory");
     if let Some(memory) = memory().filter(|memory| bytes(memory).is_none_or(|bytes| bytes < LEAST_MEMORY)) {
@@ -264,7 +242,6 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     clients.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Plan {
         namespace: quorum.namespace().ok_or(Invalid::Incomplete("namespace"))?,
-        uid: quorum.uid().ok_or(Invalid::Incomplete("UID"))?,
         owner: quorum.controller_owner_ref(&()).ok_or(Invalid::Incomplete("UID"))?,
         tls: tls(quorum)?,
         members: own,
@@ -300,9 +277,7 @@ fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {
     let name_ok = !client.name.is_empty()
         && client.name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
         && !["operator", "probe", "locker", "default"].contains(&client.name.as_str());
-    if !name_ok {
-        return Err(Invalid::ClientName(client.name.clone()));
-    }
+    ensure(name_ok, Invalid::ClientName(client.name.clone()))?;
     let key_prefix = KeyPrefix::parse(&client.key_prefix).ok_or_else(|| Invalid::KeyPrefix(client.name.clone()))?;
     Ok(ClientPlan { name: client.name.clone(), namespace: client.namespace.clone(), key_prefix, access: client.access })
 }

@@ -57,41 +57,41 @@ pub fn decide(input: &Input<'_>) -> RolloutStep {
     if let Some(member) = first(Standing::Out) {
         return RolloutStep::Replace(member.name.clone());
     }
+    let name = outdated.first().cloned().unwrap_or_default();
     let (until, next) = match first(Standing::Lost) {
-        Some(member) => (obstacle_to_lost(input), RolloutStep::Replace(member.name.clone())),
-        None => (obstacle(input), RolloutStep::CloseAndReplace(outdated.first().cloned().unwrap_or_default())),
+        // It is restarted as by a crash, and its successor waits like any other. No step can first repair its keys elsewhere. The operator
+        // therefore waits neither for locks nor for a change of the member list. Both need its vote or its closing, which are impossible.
+        Some(member) => {
+            let input = Input { changing: false, incomplete_locks: &[], ..*input };
+            (obstacle(&input, is_new), RolloutStep::Replace(member.name.clone()))
+        }
+        None => (obstacle(input, |_| true), RolloutStep::CloseAndReplace(name)),
     };
     until.map_or(next, |until| RolloutStep::Wait(outdated, until))
 }
 
-/// The obstacle to an update. All members must be admitted, including the next one to replace.
+/// The obstacle to an update. All selected members must be admitted.
 ///
-/// The operator could not close a silent member, and new locks are not stored on it.
-fn obstacle(input: &Input<'_>) -> Option<Until> {
-    let away = names(input.members, |member| member.standing != Standing::Admitted);
-    let unknown = names(input.members, |member| member.outdated.is_none());
+/// They include the next one to replace. The operator could not close a silent member, and new locks are not stored on it.
+fn obstacle(input: &Input<'_>, is_meant: impl Fn(&MemberSummary) -> bool) -> Option<Until> {
+    let away = names(input.members, |member| is_meant(member) && member.standing != Standing::Admitted);
+    let unknown = names(input.members, |member| is_meant(member) && member.outdated.is_none());
     Until::of(&away, |members| Until::MembersVote { members })
         .or_else(|| input.changing.then_some(Until::ChangeEnds))
         .or_else(|| Until::of(&unknown, |members| Until::TemplatesObserved { members }))
         .or_else(|| Until::of(input.incomplete_locks, |locks| Until::LocksComplete { locks }))
 }
 
-/// The obstacle to the replacement of a lost member.
+/// Whether a member has a new process, for which the replacement of a lost member waits.
 ///
-/// It is restarted as by a crash, and its successor waits like any other. No step can first repair its keys elsewhere. The operator
-/// therefore waits neither for locks nor for a change of the member list. Both need its vote or its closing, which are impossible.
-/// Members still restart one at a time, so every member with a new process must be back.
-fn obstacle_to_lost(input: &Input<'_>) -> Option<Until> {
-    let is_new = |member: &MemberSummary| match member.standing {
+/// Lost members still restart one at a time.
+fn is_new(member: &MemberSummary) -> bool {
+    match member.standing {
         Standing::Lost => false,
         // The operator does not reach it, so its loss is not known yet. Other members must not wait for its node.
         Standing::Silent => member.outdated != Some(true),
         Standing::Admitted | Standing::ClosedForUpdate | Standing::Out => true,
-    };
-    let away = names(input.members, |member| is_new(member) && member.standing != Standing::Admitted);
-    let unknown = names(input.members, |member| is_new(member) && member.outdated.is_none());
-    Until::of(&away, |members| Until::MembersVote { members })
-        .or_else(|| Until::of(&unknown, |members| Until::TemplatesObserved { members }))
+    }
 }
 
 /// The status message of an unfinished update.

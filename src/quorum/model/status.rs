@@ -10,7 +10,7 @@ pub use agreement::quorum_agrees;
 pub use external::{has_lost_data, memory, merged, unfit};
 pub use messages::{Condition, MemberWaits, QuorumMessage};
 pub use overview::{Overview, conditions, ready_column, refused};
-pub use watches::{ClockReport, Keys, Watched, watch_conditions};
+pub use watches::{ClockReport, Watched, watch_conditions};
 
 #[cfg(test)]
 mod tests;

@@ -39,14 +39,9 @@ struct Watched {
 impl ClockGuard {
     /// The clocks of a quorum with this number of members.
     pub const fn new(members: usize, rule: Rule) -> Self {
-        Self(Mutex::new(State {
-            members,
-            rule,
-            watched: BTreeMap::new(),
-            own: None,
-            together: None,
-            former: BTreeSet::new(),
-        }))
+        let watched = BTreeMap::new();
+        let former = BTreeSet::new();
+        Self(Mutex::new(State { members, rule, watched, own: None, together: None, former }))
     }
 
     /// Sets the number of members, and the rule by which clocks are judged.

@@ -5,7 +5,6 @@ mod admin;
 mod busy;
 mod external_link;
 mod probes;
-mod retry;
 mod state;
 mod target;
 

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use parking_lot::Mutex;
 
-use super::{MemberLink, QuorumSession, agreement, link_list};
+use super::{MemberLink, QuorumSession, link_list};
+use crate::api::RedisQuorum;
+use crate::quorum::model::agreement::{Agreement, claim_of};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::record::{admitted_run_id, record_named};
 use crate::quorum::model::{effective, plan, users};
 use crate::redis_member::{Authorities, Endpoint, Guard, TlsError};
-use crate::redlock::MemberError;
+use crate::redlock::{MemberError, MemberName};
 
 impl QuorumSession {
     /// Takes the secrets after they were read or made.
@@ -57,7 +60,7 @@ impl QuorumSession {
         let lists = Lists::of(&quorum);
         let epoch = lists.epoch;
         let namespace = self.reference().namespace.as_deref().unwrap_or_default();
-        agreement::follow(&self.shared.agreement, &quorum);
+        place_claim(&self.shared.agreement, &quorum);
         self.timers.note_change(&quorum);
         let former = link_list::follow(&self.shared, &mut self.links.lock(), plan::recorded_members(&quorum));
         former.iter().for_each(|link| self.remove_latency(link));
@@ -104,6 +107,18 @@ impl QuorumSession {
         // External masters have their own users, so their answers prove nothing about these secrets.
         if own.peek().is_some() { own.any(|link| link.answers()) } else { links.iter().any(|link| link.answers()) }
     }
+}
+
+/// Takes the members and the claim from this state of the quorum.
+pub(super) fn place_claim(agreement: &Mutex<Agreement>, quorum: &RedisQuorum) {
+    let lists = Lists::of(quorum);
+    let external = plan::external_members(quorum).into_iter().map(|member| MemberName::from(member.name));
+    let external: Vec<_> = external.collect();
+    let paused = lists.is_joint() && !external.is_empty();
+    let claimed = lists.token_list().iter().map(|name| MemberName::from(name.as_str())).collect();
+    let mut agreement = agreement.lock();
+    agreement.set_members(claimed, external, paused);
+    agreement.set_claim(claim_of(quorum));
 }
 
 #[cfg(test)]

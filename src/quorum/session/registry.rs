@@ -78,29 +78,7 @@ impl Sessions {
     pub fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.0.nodes.lock()
     }
-}
 
-async fn follow(context: Context, registry: Weak<Registry>) {
-    let mut quorums = std::pin::pin!(context.quorums.changes());
-    let mut pods = std::pin::pin!(context.pods.changes());
-    let mut nodes = std::pin::pin!(context.nodes.changes());
-    let mut rounds = interval(ROUND);
-    let sessions = || registry.upgrade().map(Sessions);
-    loop {
-        let done = tokio::select! {
-            _ = rounds.tick() => sessions().map(|sessions| sessions.restart_missing()),
-            Some(change) = quorums.next() => sessions().map(|sessions| sessions.on_quorum(&change)),
-            Some(change) = pods.next() => sessions().map(|sessions| sessions.on_pod(&change)),
-            Some(change) = nodes.next() => sessions().map(|sessions| sessions.on_node(&change)),
-            else => None,
-        };
-        if done.is_none() {
-            return;
-        }
-    }
-}
-
-impl Sessions {
     /// Calls a session. Its panic ends that session only.
     fn deliver(&self, session: &QuorumSession, deliver: impl FnOnce(&QuorumSession)) {
         if caught_in(|| deliver(session)).is_err() {
@@ -191,6 +169,26 @@ impl Sessions {
         // Such changes are rare, and a node can have the predecessor of any member.
         if news {
             self.all().iter().for_each(|session| session.shared.announce());
+        }
+    }
+}
+
+async fn follow(context: Context, registry: Weak<Registry>) {
+    let mut quorums = std::pin::pin!(context.quorums.changes());
+    let mut pods = std::pin::pin!(context.pods.changes());
+    let mut nodes = std::pin::pin!(context.nodes.changes());
+    let mut rounds = interval(ROUND);
+    let sessions = || registry.upgrade().map(Sessions);
+    loop {
+        let done = tokio::select! {
+            _ = rounds.tick() => sessions().map(|sessions| sessions.restart_missing()),
+            Some(change) = quorums.next() => sessions().map(|sessions| sessions.on_quorum(&change)),
+            Some(change) = pods.next() => sessions().map(|sessions| sessions.on_pod(&change)),
+            Some(change) = nodes.next() => sessions().map(|sessions| sessions.on_node(&change)),
+            else => None,
+        };
+        if done.is_none() {
+            return;
         }
     }
 }

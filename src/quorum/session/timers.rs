@@ -42,19 +42,6 @@ struct RunningContainer {
     of: Option<RunId>,
 }
 
-impl RunningContainer {
-    /// The container of a process of this pod, if its pod showed it before the request to the process.
-    ///
-    /// `requested_at` is the time of the request that the process answered.
-    fn container_of(&mut self, pod_uid: &str, run_id: &RunId, requested_at: Boottime) -> Option<String> {
-        if self.pod_uid != pod_uid || requested_at < self.since {
-            return None;
-        }
-        let of = self.of.get_or_insert_with(|| run_id.clone());
-        (of == run_id).then(|| self.container_id.clone())
-    }
-}
-
 impl Timers {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         let (gone, containers, harmless) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -78,7 +65,7 @@ impl Timers {
 
     /// The container that the member's pod showed as running before the request to this process.
     ///
-    /// The process has answered since.
+    /// The process of this pod has answered that request, which was sent at `requested_at`.
     pub(crate) fn container_of(
         &self,
         member: &str,
@@ -86,7 +73,11 @@ impl Timers {
         run_id: &RunId,
         requested_at: Boottime,
     ) -> Option<String> {
-        self.containers.lock().get_mut(member)?.container_of(pod_uid, run_id, requested_at)
+        let mut containers = self.containers.lock();
+        let is_its = |running: &&mut RunningContainer| running.pod_uid == pod_uid && requested_at >= running.since;
+        let running = containers.get_mut(member).filter(is_its)?;
+        let of = running.of.get_or_insert_with(|| run_id.clone());
+        (of == run_id).then(|| running.container_id.clone())
     }
 
     /// Since when this replica has known that the pod with this UID is gone.
@@ -165,20 +156,24 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::time::SystemClock;
 
     #[test]
     fn a_process_runs_in_the_container_observed_before_its_answer() {
         let at = |millis| Boottime::new(Duration::from_millis(millis));
         let (r, s) = (RunId::new("r"), RunId::new("s"));
-        let running = || RunningContainer { pod_uid: "p".into(), container_id: "c".into(), since: at(100), of: None };
-        let mut c = running();
-        assert_eq!(c.container_of("p", &r, at(99)), None, "that was possibly its last answer");
-        assert_eq!(c.container_of("other", &r, at(100)), None);
-        assert_eq!(c.container_of("p", &r, at(100)).as_deref(), Some("c"));
+        let timers = Timers::new(Arc::new(SystemClock));
+        for member in ["m", "n"] {
+            let running = RunningContainer { pod_uid: "p".into(), container_id: "c".into(), since: at(100), of: None };
+            timers.containers.lock().insert(member.to_owned(), running);
+        }
+        assert_eq!(timers.container_of("m", "p", &r, at(99)), None, "that was possibly its last answer");
+        assert_eq!(timers.container_of("m", "other", &r, at(100)), None);
+        assert_eq!(timers.container_of("m", "p", &r, at(100)).as_deref(), Some("c"));
         // The kubelet reports the restart late.
-        assert_eq!(c.container_of("p", &s, at(900)), None);
-        assert_eq!(c.container_of("p", &r, at(901)).as_deref(), Some("c"));
+        assert_eq!(timers.container_of("m", "p", &s, at(900)), None);
+        assert_eq!(timers.container_of("m", "p", &r, at(901)).as_deref(), Some("c"));
         // No earlier process had answered in it.
-        assert_eq!(running().container_of("p", &s, at(900)).as_deref(), Some("c"));
+        assert_eq!(timers.container_of("n", "p", &s, at(900)).as_deref(), Some("c"));
     }
 }

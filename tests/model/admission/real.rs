@@ -115,7 +115,7 @@ impl Admission {
         let identity = if before.renamed && self.tells_machines_apart { node(MOST as u8) } else { node(threatening) };
         let present = PresentNode { identity, ready_since, out_of_service: false };
         judge(
-            Some(threat),
+            threat,
             &Facts {
                 now: NOW,
                 terminated: before.life == Life::Ended && pod_uid == threat.pod_uid,

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::{Transport, own_secret};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
-use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::plan::{MemberPlan, Plan, config_name};
 use crate::quorum::model::quantity::bytes;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::{self, OPERATOR_USER, UserRule};
@@ -67,7 +67,7 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
         let password = auth.probe_password(&member.name);
         data.insert(readiness_key(auth, member), ByteString(password.expose().as_bytes().to_vec()));
     }
-    own_secret(plan, plan.config_name(), data)
+    own_secret(plan, config_name(&plan.name), data)
 }
 
 /// Resources of a member, which holds keys and little else.

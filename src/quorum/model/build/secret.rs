@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::{INSTANCE_LABEL, Transport, owned};
 use crate::api::{CLIENT_LABEL, ClientAccess, GoDuration, QUORUM_NAMESPACE_LABEL};
 use crate::quorum::model::auth::Auth;
-use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
+use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan, auth_name};
 use crate::quorum::model::tls::authority::Pair;
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY};
 use crate::redlock::Settings;
@@ -26,7 +26,7 @@ pub fn own_secret(plan: &Plan, name: String, data: Data) -> Secret {
 
 /// The Secret that holds the seeds of a quorum.
 pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
-    own_secret(plan, plan.auth_name(), auth.data())
+    own_secret(plan, auth_name(&plan.name), auth.data())
 }
 
 /// A certificate in cert-manager's layout.

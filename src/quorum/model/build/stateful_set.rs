@@ -14,7 +14,7 @@ use super::{REDIS_CONTAINER, labels, owned, selector};
 use crate::api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext, QUORUM_LABEL};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
-use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::plan::{MemberPlan, Plan, config_name};
 use crate::quorum::model::tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::PROBE_USER;
 
@@ -221,7 +221,7 @@ fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
         (&readiness_key(auth, member), READINESS_FILE),
     ];
     let certificate = [CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|key| (key, key));
-    let mut volumes = vec![secret_volume(CONFIG_VOLUME, plan.config_name(), &configuration)];
+    let mut volumes = vec![secret_volume(CONFIG_VOLUME, config_name(&plan.name), &configuration)];
     volumes.extend(plan.tls.as_ref().map(|tls| secret_volume(TLS_VOLUME, tls.secret.clone(), &certificate)));
     volumes
 }

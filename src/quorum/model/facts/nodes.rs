@@ -133,12 +133,7 @@ impl Nodes {
         self.gone.retain(|gone| *gone != name);
         self.gone.push_back(name.clone());
         let changed = self.change(name, change);
-        self.forget_oldest();
-        changed
-    }
-
-    /// Forgets the nodes whose objects ended first.
-    fn forget_oldest(&mut self) {
+        // The nodes whose objects ended first are forgotten.
         let excess = self.gone.len().saturating_sub(NAMES_REMEMBERED);
         for name in self.gone.drain(..excess) {
             let is_gone = |watch: &NodeWatch| watch.facts.present.is_none();
@@ -147,6 +142,7 @@ impl Nodes {
                 self.first_names.retain(|_, first| *first != name);
             }
         }
+        changed
     }
 
     fn change(&mut self, name: String, change: impl FnOnce(&mut NodeWatch)) -> bool {

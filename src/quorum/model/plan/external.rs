@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use super::MemberPlan;
+use super::{MemberPlan, ensure};
 use crate::api::{ExternalStatus, RedisQuorum};
 use crate::quorum::model::invalid::Invalid;
 use crate::quorum::model::lists::{Lists, MOST};
@@ -53,25 +53,18 @@ pub fn shared_list(quorum: &RedisQuorum) -> String {
 pub(super) fn check(quorum: &RedisQuorum) -> Result<(), Invalid> {
     let specified = &quorum.spec.external;
     for (position, member) in specified.iter().enumerate() {
-        let refuse = |what| Err(Invalid::External(member.name.clone(), what));
+        let ensure = |holds, what| ensure(holds, Invalid::External(member.name.clone(), what));
         let before = &specified[..position];
-        if before.iter().any(|other| other.name == member.name) {
-            return refuse("another external member has this name");
-        }
-        if before.iter().any(|other| other.address == member.address) {
-            return refuse("another external member has this address");
-        }
+        ensure(before.iter().all(|other| other.name != member.name), "another external member has this name")?;
+        ensure(before.iter().all(|other| other.address != member.address), "another external member has this address")?;
         let rest = member.name.strip_prefix(&quorum.name_any()).and_then(|rest| rest.strip_prefix('-'));
-        if rest.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|c| c.is_ascii_digit())) {
-            return refuse("the operator's own members are named like this");
-        }
+        let is_own = rest.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|c| c.is_ascii_digit()));
+        ensure(!is_own, "the operator's own members are named like this")?;
         for recorded in quorum.members() {
             let Some(external) = &recorded.external else { continue };
-            match (recorded.name == member.name, external.address == member.address) {
-                (true, false) => return refuse("a master at another address has this name: set another name"),
-                (false, true) => return refuse("this master has another name until it has left: set that name"),
-                _ => {}
-            }
+            let (same_name, same_address) = (recorded.name == member.name, external.address == member.address);
+            ensure(!same_name || same_address, "a master at another address has this name: set another name")?;
+            ensure(same_name || !same_address, "this master has another name until it has left: set that name")?;
         }
     }
     Ok(())

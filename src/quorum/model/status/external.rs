@@ -116,8 +116,8 @@ mod tests {
             epoch: None,
             counter: None,
             clock: ClockSample { time: UnixMicros(0), sent: at, received: at },
-            keyspace: Default::default(),
-            load: crate::redis_member::Load::default(),
+            is_full: false,
+            keys: Default::default(),
         };
         let both = [member("a", "x", true), member("b", "x", false)];
         let text = |observation: &Observation| unfit(&both, "b", Some(observation)).unwrap();

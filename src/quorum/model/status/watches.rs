@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::messages::{MemberWaits, QuorumMessage};
 use crate::api::{FenceReason, GoDuration, MemberStatus, RedisQuorumStatus};
 use crate::fence::clock::Step;
+use crate::redis_member::Keys;
 
 /// The state of the members' clocks at this replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,28 +20,12 @@ pub struct ClockReport {
     pub together: Option<Step>,
 }
 
-/// The keys of the members, according to the counts of Redis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keys {
-    /// The number of keys without a time to live, on the member that has most of them.
-    pub endless: u64,
-    /// The largest average of the times to live on a member.
-    pub average_ttl: Duration,
-}
-
-impl Keys {
-    /// The maximum of each number, because one key is on several members.
-    pub fn most(self, other: Self) -> Self {
-        Self { endless: self.endless.max(other.endless), average_ttl: self.average_ttl.max(other.average_ttl) }
-    }
-}
-
 /// The input of the conditions of this file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     /// The clocks.
     pub clocks: ClockReport,
-    /// The keys. `None` until a member of the operator answers.
+    /// The most keys of a member. `None` until a member of the operator answers.
     pub keys: Option<Keys>,
     /// The bound: the largest maxTTL in force.
     pub bound: Duration,

@@ -35,6 +35,21 @@ impl MemberLink {
         Ok(self.admin_session(run_id).await?.observe().await?.counter.unwrap_or_default())
     }
 
+    /// Makes the process load its certificate from these files, unless it serves the `newest` one.
+    ///
+    /// Returns whether it serves the newest one now. For about a minute the file in its pod can be old, or only one file of the pair can be
+    /// new.
+    pub async fn reload_certificate(&self, newest: Fingerprint, file: &str, key: &str) -> Result<bool, ActError> {
+        let Some(run_id) = self.state().processes.last().map(|last| last.run_id.clone()) else { return Ok(false) };
+        let mut session = self.admin_session(&run_id).await?;
+        if session.admin.certificate() == Some(newest) {
+            return Ok(true);
+        }
+        session.admin.reload_certificate(file, key).await?;
+        drop(session);
+        Ok(self.admin_session(&run_id).await?.admin.certificate() == Some(newest))
+    }
+
     /// Raises the token counter of the process, if it is lower. Returns whether the process confirmed it.
     pub async fn raise_counter(&self, run_id: &RunId, to: FencingToken) -> bool {
         let raised = async { self.admin_session(run_id).await?.restore_counter(to).await }.await;
@@ -90,16 +105,6 @@ impl AdminSession<'_> {
         let open = self.observe().await?.open_users;
         let users: Vec<_> = users.iter().filter(|user| open.iter().any(|open| open == user.name())).cloned().collect();
         self.admin.set_passwords(epoch, operator, &users, cut).await
-    }
-
-    /// The certificate that the process serves now.
-    pub const fn certificate(&self) -> Option<Fingerprint> {
-        self.admin.certificate()
-    }
-
-    /// Makes the process load its certificate again, for connections from now on.
-    pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), ActError> {
-        Ok(self.admin.reload_certificate(certificate, key).await?)
     }
 
     /// Makes `epoch` the only one that opens and closes users of this process.

@@ -1,16 +1,24 @@
 //! Probes of a member, on one admin connection after the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::OptionFuture;
 use tokio::time::sleep;
 
-use super::retry::{RETRY_PERIOD, retry_pause};
 use super::{ADMIN_DEADLINE, MemberLink, Target, busy, external_link};
 use crate::fence::clock::OwnClocks;
 use crate::redis_member::{AdminConnection, Observation};
 use crate::redlock::{MemberError, Unfit};
 use redlock_engine::voting::is_full;
+
+/// The first pause between two attempts to connect.
+const RETRY_PERIOD: Duration = Duration::from_millis(200);
+/// The maximum of that pause, which grows with successive failures.
+///
+/// A new process must be observed soon, because its fence starts with the observation. An external master possibly never answers.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY_OF_EXTERNAL: Duration = Duration::from_secs(5);
 
 impl MemberLink {
     /// Watches the member at each of its targets.
@@ -114,7 +122,7 @@ impl MemberLink {
             match admin.observe(&users).await {
                 Ok(observation) => {
                     was_observed = true;
-                    let is_full = observation.load.is_full();
+                    let is_full = observation.is_full;
                     self.note_observation(&target.pod_uid, observation);
                     if !self.plan.is_external() {
                         busy::note_full(self, is_full);
@@ -170,6 +178,25 @@ impl MemberLink {
 
 /// The inputs of decisions in an observation. The average is rounded, because the exact one changes at each probe.
 fn inputs(observed: &Observation) -> (&[String], Option<&Unfit>, &str, bool, Option<u32>) {
-    let average = observed.keyspace.average_ttl.as_secs().checked_ilog2();
-    (&observed.open_users, observed.unfit.as_ref(), &observed.replication_id, observed.endless_keys() > 0, average)
+    let average = observed.keys.average_ttl.as_secs().checked_ilog2();
+    (&observed.open_users, observed.unfit.as_ref(), &observed.replication_id, observed.keys.endless > 0, average)
+}
+
+/// The pause before the next attempt to connect, after this number of earlier failures.
+fn retry_pause(failures: u32, is_external: bool) -> Duration {
+    let longest = if is_external { LONGEST_RETRY_OF_EXTERNAL } else { LONGEST_RETRY };
+    RETRY_PERIOD.saturating_mul(1 << failures.min(8)).min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_never_answers_is_retried_less_and_less() {
+        let pauses = |is_external| (0..40).map(|at| retry_pause(at, is_external).as_millis()).collect::<Vec<_>>();
+        assert_eq!(pauses(false)[..4], [200, 400, 800, 1_000]);
+        assert_eq!(pauses(true)[..6], [200, 400, 800, 1_600, 3_200, 5_000]);
+        assert_eq!(pauses(true).last(), Some(&5_000));
+    }
 }

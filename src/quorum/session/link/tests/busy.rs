@@ -5,7 +5,7 @@ use redis::Pipeline;
 use super::watches::{busy, client, led};
 use super::*;
 use crate::quorum::model::plan::external_members;
-use crate::quorum::session::agreement::follow;
+use crate::quorum::session::placement::place_claim;
 use crate::redis_member::{Guard, Secret};
 use crate::redlock::MemberError;
 
@@ -46,7 +46,7 @@ async fn filled(member: &Member, link: &MemberLink) -> Vec<std::net::TcpStream> 
     let mut idle = Vec::new();
     until_true("full", link, |link| {
         idle.push(std::net::TcpStream::connect(member.address()).unwrap());
-        link.state().observation().is_some_and(|seen| seen.load.is_full())
+        link.state().observation().is_some_and(|seen| seen.is_full)
     })
     .await;
     idle
@@ -82,7 +82,7 @@ fn external(link: &MemberLink, member: &Member, user: &str, password: Secret) ->
     let quorum = RedisQuorum::new("far", serde_json::from_value(spec).unwrap());
     let plan = external_members(&quorum).into_iter().next().unwrap();
     let agreement = Arc::default();
-    follow(&agreement, &quorum);
+    place_claim(&agreement, &quorum);
     let shared = Shared { agreement, quorum: ObjectRef::new("far").within("locks"), ..link.shared.clone() };
     let far = MemberLink::start(shared, plan);
     let user = Endpoint { address: member.address(), username: user.to_owned(), password, tls: None };

@@ -3,7 +3,7 @@
 use super::super::external_link::read_record;
 use super::*;
 use crate::quorum::model::effective;
-use crate::quorum::session::agreement;
+use crate::quorum::session::placement::place_claim;
 use crate::redis_member::{AdminConnection, Secret};
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn an_emptied_external_master_is_announced() {
     let plan = validate(&quorum).unwrap();
     let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
     let shared = shared(Arc::new(ClockGuard::new(1, rule)));
-    agreement::follow(&shared.agreement, &quorum);
+    place_claim(&shared.agreement, &quorum);
     let mut news = shared.announcements.subscribe();
     // Without a target the link does not probe the master.
     let link = MemberLink::start(shared, plan.external[0].clone());

@@ -201,14 +201,14 @@ pub(super) async fn led() -> (Member, Arc<MemberLink>, Auth) {
 async fn client_keys_without_expiry_and_the_average_ttl_are_observed() {
     let (member, link, auth) = led().await;
     let mut client = client(&member, &auth).await;
-    let endless = |state: &LinkState| state.observation().map(Observation::endless_keys);
+    let endless = |state: &LinkState| state.observation().map(|seen| seen.keys.endless);
     // The operator's own keys, the counter and the epoch, have no time to live and are not counted.
     until(&link, |state| endless(state) == Some(0)).await;
     redis::cmd("SET").arg("shop/for-ever").arg("v").exec_async(&mut client).await.unwrap();
     redis::cmd("SET").arg("shop/a").arg("v").arg("PX").arg(3_600_000).exec_async(&mut client).await.unwrap();
     until(&link, |state| endless(state) == Some(1)).await;
     let is_long =
-        |state: &LinkState| state.observation().is_some_and(|seen| seen.keyspace.average_ttl > Duration::from_secs(30));
+        |state: &LinkState| state.observation().is_some_and(|seen| seen.keys.average_ttl > Duration::from_secs(30));
     until(&link, is_long).await;
     redis::cmd("DEL").arg("shop/a").arg("shop/for-ever").exec_async(&mut client).await.unwrap();
     until(&link, |state| endless(state) == Some(0) && !is_long(state)).await;
