@@ -45,20 +45,20 @@ enum Holder {
     /// A holder outside this election, with the message of the condition Held.
     Elsewhere(String),
     /// The lock has no holder.
-    NoHolder,
+    Absent,
 }
 
 impl Holder {
     /// The holder according to the status of a lock. `None` if another client has removed the token.
     fn of(lock: &DistributedLock) -> Option<Self> {
-        let Some(status) = &lock.status else { return Some(Self::NoHolder) };
+        let Some(status) = &lock.status else { return Some(Self::Absent) };
         if status.holder.is_some() {
-            return if is_unconfirmed(lock) { Some(Self::NoHolder) } else { status.fencing_token.map(Self::Pod) };
+            return if is_unconfirmed(lock) { Some(Self::Absent) } else { status.fencing_token.map(Self::Pod) };
         }
         let others = [HeldReason::HeldByOther, HeldReason::Queued].map(HeldReason::as_str);
         let held = find_condition(&status.conditions, LockCondition::Held);
         let other = held.filter(|held| others.contains(&&*held.reason));
-        Some(other.map_or(Self::NoHolder, |held| {
+        Some(other.map_or(Self::Absent, |held| {
             Self::Elsewhere(ELSEWHERE.chars().chain(held.message.chars()).take(LONGEST_NAME).collect())
         }))
     }
@@ -92,7 +92,7 @@ pub fn decide(
     let is_right = match &holder {
         Holder::Pod(current) => token == Some(*current) && !is_elsewhere,
         Holder::Elsewhere(other) => name == other && !is_old(lease, api_now),
-        Holder::NoHolder => !is_named && token.is_none(),
+        Holder::Absent => !is_named && token.is_none(),
     };
     match is_labelled(lease) {
         false if is_named => Change::Label(Box::new(labelled(lease.clone()))),
@@ -112,14 +112,14 @@ pub fn close(
     since: UnixMillis,
     (now, api_now): (Boottime, UnixMillis),
 ) -> Change {
-    let Some((lease, heartbeat)) = lease else { return written(&empty(lock), &Holder::NoHolder, api_now) };
+    let Some((lease, heartbeat)) = lease else { return written(&empty(lock), &Holder::Absent, api_now) };
     let Named { name, token, is_elsewhere, is_admitted } = Named::of(lock, lease);
     let left = left_of(lease, heartbeat, now);
     let leads_perhaps = !name.is_empty() && !is_elsewhere && (!is_admitted || is_of_successor(lock, lease, since));
     match () {
         () if name.is_empty() && token.is_none() && is_labelled(lease) => Change::Leave,
         () if leads_perhaps && !left.is_zero() => Change::Wait(left),
-        () => written(lease, &Holder::NoHolder, api_now),
+        () => written(lease, &Holder::Absent, api_now),
     }
 }
 
@@ -245,7 +245,7 @@ fn written(lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Change {
     let before = lease.spec.clone().unwrap_or_default();
     let (name, duration) = match holder {
         Holder::Elsewhere(other) => (other.as_str(), LONG),
-        Holder::Pod(_) | Holder::NoHolder => ("", SHORT),
+        Holder::Pod(_) | Holder::Absent => ("", SHORT),
     };
     let is_other = before.holder_identity.as_deref().unwrap_or_default() != name;
     let now = Some(MicroTime(Timestamp::from_millisecond(api_now.0).unwrap_or_default()));
@@ -263,7 +263,7 @@ fn written(lease: &Lease, holder: &Holder, api_now: UnixMillis) -> Change {
     let annotations = lease.annotations_mut();
     match holder {
         Holder::Pod(token) => drop(annotations.insert(LEASE_TOKEN_ANNOTATION.to_owned(), token.to_string())),
-        Holder::Elsewhere(_) | Holder::NoHolder => drop(annotations.remove(LEASE_TOKEN_ANNOTATION)),
+        Holder::Elsewhere(_) | Holder::Absent => drop(annotations.remove(LEASE_TOKEN_ANNOTATION)),
     }
     Change::Write(Box::new(lease))
 }

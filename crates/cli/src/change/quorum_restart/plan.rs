@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_member_whose_restart_would_cost_more_is_left_alone() {
-        let cases: [(fn(&mut QuorumObject), &str); 5] = [
+        type Change = fn(&mut QuorumObject);
+        let cases: [(Change, &str); 5] = [
             (|quorum| quorum.status.former_voters = vec!["main-0".into()], "are changing"),
             (|quorum| quorum.metadata.generation = Some(2), "are changing"),
             (|quorum| quorum.status.voters = vec!["main-0".into()], "the only member"),
