@@ -136,7 +136,7 @@ mod tests {
             let fence = step(&admitted, 50, None, jumped);
             assert_eq!(fence, fenced(reason, Some(at(80)), false), "{case}");
             let next = admitted.after(fence, Some(&process(successor)), &PREDECESSOR);
-            assert_eq!((next.admitted, &next.predecessor), (false, &None), "{case}: nobody's death is awaited");
+            assert_eq!((next.admitted, &next.predecessor), (false, &None), "{case}: the admission waits for no death");
             // Every replica starts the wait when it observes that the previous process does not count.
             assert!(next.restarts_count(&admitted, &RunId::new(successor)), "{case}");
             assert_eq!(step(&next, 79, Some(50), false), FenceStep::Wait { until: Some(at(80)) }, "{case}");

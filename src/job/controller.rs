@@ -82,13 +82,16 @@ async fn reconcile(controller: &JobController, job: &Arc<Job>) -> Result<Action,
         Step::Create(claim) => create(controller, job, &claim).await,
         Step::Publish(event) => Ok(controller.publish(job, event).await),
         // If a user just started the Job manually, its version differs and it stays. The watch then triggers a new decision.
-        Step::Delete if requests::delete_version(&controller.context.client, &**job).await? => {
+        Step::Delete => {
+            if !requests::delete_version(&controller.context.client, &**job).await? {
+                return Ok(Action::await_change());
+            }
             let action = controller.publish(job, JobEvent::Deleted { claim: claim_name(job) }).await;
             // The watch can deliver the deletion before this Event is recorded.
             controller.last_events.lock().remove(&job.uid().unwrap_or_default());
             Ok(action)
         }
-        Step::Nothing | Step::Delete => Ok(Action::await_change()),
+        Step::Nothing => Ok(Action::await_change()),
     }
 }
 

@@ -113,6 +113,7 @@ mod tests {
 
     #[test]
     fn a_value_is_its_nonce_and_a_short_hmac_sha_256_in_hex() {
+        // printf 'uid-107070707070707070707' | openssl dgst -sha256 -hmac key
         for (key, value) in [
             (&b"key"[..], "07070707070707070707f83c465f606489532c36"),
             (&[b'k'; 100][..], "07070707070707070707179b053a4a3a3e586b2c"),

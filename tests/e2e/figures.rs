@@ -53,7 +53,7 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// With `WRITE=1` writes rows into a table of docs/, and returns whether it wrote them.
+/// Writes rows into a table of docs/ if `WRITE=1` is set, and returns whether it wrote them.
 ///
 /// Each row takes the place of the one with the same first columns, and comes with the number of these columns.
 pub(crate) fn keep_rows(table: &str, rows: impl IntoIterator<Item = (usize, String)>) -> anyhow::Result<bool> {

@@ -47,7 +47,7 @@ fn a_killed_guard_ends_its_command_and_releases_the_lock() {
     assert!(!servers.have_majority(LOCK));
 }
 
-/// A loss of the lock asks the command to end, and so does a stop of its cgroup.
+/// A loss of the lock sends SIGTERM to the command, and so does a stop of its cgroup.
 ///
 /// `systemctl stop` and a container runtime send SIGTERM to each process of the cgroup.
 #[test]

@@ -86,7 +86,7 @@ fn a_lock_that_is_taken_is_not_acquired() {
 /// The lock lasts until the command has ended.
 /// SIGTSTP must not stop `run`, because a stopped program cannot renew its lock.
 #[test]
-fn rarer_signals_reach_the_command() {
+fn signals_reach_the_command_and_the_lock_lasts() {
     for name in ["TERM", "WINCH"] {
         let (servers, place) = (Servers::start(3), Place::new());
         let running = place.start(&servers, &[], &format!("trap 'touch asked' {name}; {WORKS_UNTIL_END}; exit 3"));

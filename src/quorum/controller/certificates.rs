@@ -224,11 +224,11 @@ pub(super) async fn reload(observer: &Observer<'_>, tls: &Tls) -> Monotonic {
     let mut due = cluster.after(RESYNC);
     let Some(Ok(certificate)) = &tls.certificate else { return due };
     let newest = certificate.fingerprint;
-    let [certificate, key] = [CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|file| format!("{TLS_DIRECTORY}/{file}"));
+    let [certificate_file, key_file] = [CERTIFICATE_KEY, PRIVATE_KEY_KEY].map(|file| format!("{TLS_DIRECTORY}/{file}"));
     for (member, _) in observed.own().iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
         let older = observed.answering(&member.name).filter(|(_, state)| state.certificate() != Some(newest));
         let Some((link, _)) = older else { continue };
-        let reloaded = link.reload_certificate(newest, &certificate, &key).await;
+        let reloaded = link.reload_certificate(newest, &certificate_file, &key_file).await;
         if reloaded == Ok(true) {
             cluster.publish_event(QuorumEvent::CertificateReloaded { member: link.name.to_string() }).await;
         } else {

@@ -65,10 +65,11 @@ async fn take_steps(observer: &Observer<'_>, link: &Arc<MemberLink>) -> Result<O
                 Duration::ZERO => admit::admit(observer, &snapshot).await?,
                 left => return Ok(Some(cluster.after(left))),
             },
-            step if is_confirmed(observer, &snapshot, step).await? => {
-                fencing::carry_out(observer, &snapshot, step).await?;
+            step => {
+                if is_confirmed(observer, &snapshot, step).await? {
+                    fencing::carry_out(observer, &snapshot, step).await?;
+                }
             }
-            _ => {}
         }
     }
     Ok(Some(cluster.now() + AFTER_FAILURE))

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn no_member_is_replaced_while_another_new_one_may_not_vote() {
+    fn no_member_is_replaced_while_another_new_one_cannot_vote() {
         for standing in [Standing::Out, Standing::Silent, Standing::ClosedForUpdate] {
             for old in [OLD, LOST] {
                 let until = Until::MembersVote { members: "q-0".into() };

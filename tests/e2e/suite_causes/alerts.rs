@@ -29,8 +29,7 @@ const DAY: i64 = 86_400;
 pub(crate) async fn a_missing_operator_leader_alerts_and_the_doctor_names_it(bench: Bench) -> anyhow::Result<()> {
     const ALERT: &str = "RedlockNoOperatorLeader";
     let prometheus = Prometheus::start(&bench).await?;
-    // Prometheus evaluates the rules once before its first scrape.
-    prometheus.until_clears(ALERT, None).await?;
+    prometheus.clears_after_first_scrape(ALERT).await?;
     operators::while_stopped(&bench.cluster, async {
         doctor_names(&bench, &["operator", "no lock is granted without a leader"]).await?;
         prometheus.until_fires(ALERT, None).await

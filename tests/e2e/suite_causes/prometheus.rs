@@ -11,6 +11,8 @@ use crate::{bench::Bench, operators, poll};
 
 /// The limit until an alert has fired, and until it has cleared.
 const ALERTED: Duration = Duration::from_secs(150);
+/// The limit for the first evaluation after a scrape. The interval is one second.
+const FIRST_EVALUATIONS: Duration = Duration::from_secs(15);
 const PORT: u16 = 9_390;
 
 /// A process that scrapes the replicas each second.
@@ -102,6 +104,12 @@ impl Prometheus {
     pub(super) async fn until_clears(&self, alert: &str, label: Option<&str>) -> anyhow::Result<()> {
         let cleared = async || Ok((!self.fires(alert, label).await?).then_some(()));
         poll::until(ALERTED, &format!("{alert} clears"), cleared).await
+    }
+
+    /// Waits until the evaluation after the first scrape, because one evaluation without a scrape fires an alert about absence.
+    pub(super) async fn clears_after_first_scrape(&self, alert: &str) -> anyhow::Result<()> {
+        let cleared = async || Ok((!self.fires(alert, None).await?).then_some(()));
+        poll::until(FIRST_EVALUATIONS, &format!("{alert} clears after the first scrape"), cleared).await
     }
 
     /// Checks that the alert does not fire now.

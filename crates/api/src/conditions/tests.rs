@@ -48,7 +48,7 @@ fn the_transition_time_stays_while_the_status_stays() {
 }
 
 #[test]
-fn a_new_generation_or_message_is_a_change() {
+fn a_new_generation_or_message_is_written() {
     let mut conditions = Vec::new();
     let (ready, reason) = (QuorumCondition::Ready, CommonReason::MembersFenced);
     for (message, generation) in [("main-0", Some(1)), ("main-1", Some(1)), ("main-1", Some(2))] {

@@ -45,16 +45,21 @@ impl HookArgs {
         self.on_elected.is_none() && self.on_lost.is_none()
     }
 
-    /// Sends the signal of one moment.
-    ///
-    /// A failure is only reported, because a request of the application gets the same answer.
-    pub(super) fn call(&self, leads: bool, lock: &str) {
-        let (hook, option) = if leads { (&self.on_elected, "--on-elected") } else { (&self.on_lost, "--on-lost") };
-        if let Some(Hook { signal, pid_file }) = hook
-            && let Err(error) = send(*signal, pid_file)
-        {
-            console::report(format_args!("lock {lock}: {option} failed: {error:#}"));
-        }
+    pub(super) fn elected(&self, lock: &str) {
+        call(self.on_elected.as_ref(), "--on-elected", lock);
+    }
+
+    pub(super) fn lost(&self, lock: &str) {
+        call(self.on_lost.as_ref(), "--on-lost", lock);
+    }
+}
+
+/// Sends the signal of a hook. A failure is only reported, because a request of the application gets the same answer.
+fn call(hook: Option<&Hook>, option: &str, lock: &str) {
+    if let Some(Hook { signal, pid_file }) = hook
+        && let Err(error) = send(*signal, pid_file)
+    {
+        console::report(format_args!("lock {lock}: {option} failed: {error:#}"));
     }
 }
 

@@ -148,8 +148,8 @@ impl Task {
                     let _ = self.attempts.remove(&lock).map(|attempt| attempt.try_send(END));
                 }
                 Action::Log { lock, line } => console::report(format_args!("lock {lock}: {line}")),
-                Action::Elected => self.hooks.call(true, self.state.elected()),
-                Action::Lost => self.hooks.call(false, self.state.elected()),
+                Action::Elected => self.hooks.elected(self.state.elected()),
+                Action::Lost => self.hooks.lost(self.state.elected()),
             }
         }
         if self.state.take_changed() {

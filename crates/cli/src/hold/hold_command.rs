@@ -53,9 +53,13 @@ async fn hold(args: &HoldArgs) -> Result<Outcome, NotHeld> {
 
 /// Sleeps until this time, or without an end. A suspend of the machine counts.
 async fn sleep_until(end: Option<Boottime>) {
-    let left = || end.map_or(LONGEST_SLEEP, |end| end.since(SystemClock.boottime()));
-    while !left().is_zero() {
-        tokio::time::sleep(left().min(LONGEST_SLEEP)).await;
+    let Some(end) = end else { return std::future::pending().await };
+    loop {
+        let left = end.since(SystemClock.boottime());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
     }
 }
 

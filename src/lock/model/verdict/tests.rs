@@ -98,7 +98,13 @@ fn death_and_release_free_a_lock_and_other_causes_expire_it() {
         ("overdue", claim(json!({"maxHold": "1m"})), false, Unbound, runs_out(MaxHoldReached)),
         ("in time", claim(json!({"maxHold": "61s"})), false, Unbound, keep),
         ("its Job runs", claim(json!({})), true, Owned(Instance::Running), keep),
-        ("its Job waits", claim(json!({"suspend": true})), true, Owned(Instance::Running), runs_out(Suspended)),
+        (
+            "suspended, and its Job runs",
+            claim(json!({"suspend": true})),
+            true,
+            Owned(Instance::Running),
+            runs_out(Suspended),
+        ),
         ("its Job's pods vanished", claim(json!({})), true, Owned(doubt()), runs_out(Released)),
         ("its Job has ended", claim(json!({})), true, Owned(Instance::Terminated), free(Released)),
     ] {

@@ -53,18 +53,21 @@ pub fn shared_list(quorum: &RedisQuorum) -> String {
 pub(super) fn check(quorum: &RedisQuorum) -> Result<(), Invalid> {
     let specified = &quorum.spec.external;
     for (position, member) in specified.iter().enumerate() {
-        let ensure = |holds, what| ensure(holds, Invalid::External(member.name.clone(), what));
+        let require = |holds, what| ensure(holds, Invalid::External(member.name.clone(), what));
         let before = &specified[..position];
-        ensure(before.iter().all(|other| other.name != member.name), "another external member has this name")?;
-        ensure(before.iter().all(|other| other.address != member.address), "another external member has this address")?;
+        require(before.iter().all(|other| other.name != member.name), "another external member has this name")?;
+        require(
+            before.iter().all(|other| other.address != member.address),
+            "another external member has this address",
+        )?;
         let rest = member.name.strip_prefix(&quorum.name_any()).and_then(|rest| rest.strip_prefix('-'));
         let is_own = rest.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|c| c.is_ascii_digit()));
-        ensure(!is_own, "the operator's own members are named like this")?;
+        require(!is_own, "the operator's own members are named like this")?;
         for recorded in quorum.members() {
             let Some(external) = &recorded.external else { continue };
             let (same_name, same_address) = (recorded.name == member.name, external.address == member.address);
-            ensure(!same_name || same_address, "a master at another address has this name: set another name")?;
-            ensure(same_name || !same_address, "this master has another name until it has left: set that name")?;
+            require(!same_name || same_address, "a master at another address has this name: set another name")?;
+            require(same_name || !same_address, "this master has another name until it has left: set that name")?;
         }
     }
     Ok(())

@@ -91,8 +91,11 @@ impl<'a> Ballot<'a> {
                 }
                 Ok((_, Some(Reply::Failed(error)))) => self.fail(index, error.clone()),
                 Ok((answers, reply)) => match reply.and_then(yes) {
-                    Some(vote) if self.vote(index, answers, None, true) => counted.push((answers.received, vote)),
-                    Some(_) => {}
+                    Some(vote) => {
+                        if self.vote(index, answers, None, true) {
+                            counted.push((answers.received, vote));
+                        }
+                    }
                     None => self.fail(index, MemberError::unexpected()),
                 },
                 Err(error) => self.fail(index, error.clone()),

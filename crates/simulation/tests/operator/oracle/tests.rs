@@ -19,7 +19,7 @@ fn judged(beliefs: Vec<(&str, Belief)>) -> usize {
 }
 
 #[test]
-fn two_beliefs_in_one_key_of_one_quorum_are_a_violation() {
+fn two_overlapping_beliefs_in_one_key_are_a_violation() {
     assert_eq!(judged(vec![("a", belief("a", "k", "q", 0, 10)), ("b", belief("b", "k", "q", 9, 20))]), 1);
     assert_eq!(judged(vec![("a", belief("a", "k", "q", 0, 10)), ("b", belief("b", "k", "q", 10, 20))]), 0);
     assert_eq!(judged(vec![("a", belief("a", "k", "q", 0, 10)), ("b", belief("b", "k", "r", 9, 20))]), 0);

@@ -161,19 +161,20 @@ fn a_round_without_a_majority_does_not_end_a_valid_hold() {
 fn an_end_is_published_then_sealed_then_confirmed_by_members() {
     let lock = held_lock(json!({}));
     assert!(matches!(decide(&held_input(&lock, runs_out(), None)), Step::Advance(Phase::Ending(End::Suspended))));
-    // The wall clock ends no hold that runs out.
     let over = json!({"status": {"ending": {"until": "2026-01-01T00:00:01.000Z"}}});
-    for ending in [ending_lock(json!({})), ending_lock(over)] {
+    for (case, ending) in
+        [("before its end", ending_lock(json!({}))), ("the wall clock ends no hold that runs out", ending_lock(over))]
+    {
         let sealed = |sealed_until| LockInput {
             held: Some(HoldInput { sealed_until, ..held(runs_out(), None) }),
             ..input(&ending)
         };
-        assert_eq!(decide(&sealed(None)), Step::Seal);
-        assert_eq!(rested(&sealed(Some(NOW + Duration::from_secs(7)))).wake, Some(Duration::from_secs(7)));
+        assert_eq!(decide(&sealed(None)), Step::Seal, "{case}");
+        assert_eq!(rested(&sealed(Some(NOW + Duration::from_secs(7)))).wake, Some(Duration::from_secs(7)), "{case}");
         for ended in [NOW, ago(1)] {
             let message = format!("{}; its validity has run out", End::Suspended);
             let end = End::Recorded { reason: HeldReason::Suspended, message };
-            assert_eq!(decide(&sealed(Some(ended))), Step::Advance(Phase::RanOut(end)));
+            assert_eq!(decide(&sealed(Some(ended))), Step::Advance(Phase::RanOut(end)), "{case}");
         }
     }
 }

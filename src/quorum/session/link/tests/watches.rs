@@ -31,7 +31,7 @@ impl Quorum {
                 vec![("LD_PRELOAD", library().to_owned()), ("CLOCK_OFFSET_FILE", directory.join("offset"))]
             });
             let link = MemberLink::start(shared(of.clocks.clone()), plan.members[index].clone());
-            place(&link, "pod-1", &member, (&plan, &users, &auth));
+            place(&link, &format!("pod-{index}"), &member, (&plan, &users, &auth));
             let run_id = until(&link, |state| state.processes.answers()).await.processes.last().unwrap().run_id.clone();
             open(&link, &run_id, EPOCH, &plan.user_rules(&auth, link.name.as_str())).await;
             until_votes(&link).await;
