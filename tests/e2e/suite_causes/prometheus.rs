@@ -102,14 +102,17 @@ impl Prometheus {
 
     /// Waits until the alert no longer fires.
     pub(super) async fn until_clears(&self, alert: &str, label: Option<&str>) -> anyhow::Result<()> {
-        let cleared = async || Ok((!self.fires(alert, label).await?).then_some(()));
-        poll::until(ALERTED, &format!("{alert} clears"), cleared).await
+        self.clears_within(ALERTED, alert, label).await
     }
 
     /// Waits until the evaluation after the first scrape, because one evaluation without a scrape fires an alert about absence.
     pub(super) async fn clears_after_first_scrape(&self, alert: &str) -> anyhow::Result<()> {
-        let cleared = async || Ok((!self.fires(alert, None).await?).then_some(()));
-        poll::until(FIRST_EVALUATIONS, &format!("{alert} clears after the first scrape"), cleared).await
+        self.clears_within(FIRST_EVALUATIONS, alert, None).await
+    }
+
+    async fn clears_within(&self, limit: Duration, alert: &str, label: Option<&str>) -> anyhow::Result<()> {
+        let cleared = async || Ok((!self.fires(alert, label).await?).then_some(()));
+        poll::until(limit, &format!("{alert} clears"), cleared).await
     }
 
     /// Checks that the alert does not fire now.
